@@ -1,0 +1,91 @@
+# Everything starts here: `make demo`, `make test`. Needs Python 3.11 or newer, and make.
+
+PYTHON  ?= python3
+WORKERS ?= 2
+ARGS    ?=
+
+VENV := .venv
+BIN  := $(VENV)/bin
+# Errors only: the lines above each call say what goes on.
+PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
+
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format soak bench docs-check clean
+
+help:  ## show this list
+	@echo "Hyperslab: an array store that plans every read."
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/  make \1|\2/p' $(MAKEFILE_LIST) | \
+	    while IFS='|' read -r name text; do printf '%-18s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo "  PYTHON=python3.13  which Python makes .venv     WORKERS=4  test processes"
+	@echo "  ARGS='-k budget'   handed on to pytest, the demo or the benchmark"
+
+demo: $(VENV)/.core  ## see what Hyperslab does: no server, no account
+	@$(BIN)/python examples/demo.py $(ARGS)
+
+test: lint  ## lint, then run all tests, doctests and the docs' Python blocks
+	@echo "» tests, $(WORKERS) at a time"
+	@$(PYTEST) $(ARGS)
+
+lint: $(VENV)/.test  ## check style, types and the order of rooms
+	@echo "» ruff"
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check . || { echo "not formatted; 'make format' does it:"; \
+	    $(BIN)/ruff format --check .; exit 1; }
+	@echo "» mypy"
+	@$(BIN)/mypy --no-error-summary
+	@echo "» order of rooms"
+	@$(BIN)/lint-imports > $(VENV)/.rooms 2>&1 || { cat $(VENV)/.rooms; exit 1; }
+
+format: $(VENV)/.test  ## sort imports and format all files
+	@$(BIN)/ruff check --quiet --select I --fix .
+	@$(BIN)/ruff format --quiet .
+
+soak: $(VENV)/.test  ## the same tests with far more cases; takes hours
+	@echo "» soak, $(WORKERS) at a time"
+	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
+
+bench: $(VENV)/.bench  ## measure against other libraries on this machine
+	@$(BIN)/python bench/run.py $(ARGS)
+
+docs-check: $(VENV)/.test  ## run the Python blocks of README.md and docs/, check their links
+	@$(PYTEST) tests/docs $(ARGS)
+
+clean:  ## remove .venv, caches and build output
+	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Set-up. Each stamp stands for one set of packages; a newer pyproject.toml installs it again.
+
+$(BIN)/python:
+	@command -v $(PYTHON) > /dev/null || { echo "$(PYTHON) is not there; make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "Hyperslab needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) -V); try make PYTHON=python3.12"; exit 1; }
+	@echo "» creating $(VENV) with $$($(PYTHON) -V)"
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	    echo "venv failed; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+
+$(VENV)/.core: pyproject.toml | $(BIN)/python
+	@echo "» installing Hyperslab (once, under a minute)"
+	@$(PIP) -e .
+	@touch $@
+
+# Servers and oracles have no wheels for some machines. There, a person's tests skip; a CI run must have them.
+$(VENV)/.test: pyproject.toml | $(BIN)/python
+	@echo "» installing Hyperslab and what its tests need (once, a minute or two)"
+	@if [ "$(CI)" = true ]; then $(PIP) -e '.[test,lint,servers,oracles]'; \
+	else $(PIP) -e '.[test,lint,servers,oracles]' 2> /dev/null || { \
+	    $(PIP) -e '.[test,lint]' && for extra in servers oracles; do \
+	        $(PIP) -e ".[$$extra]" 2> $(VENV)/.pip-$$extra || \
+	            echo "» '$$extra' cannot be installed here: its tests skip (why: $(VENV)/.pip-$$extra)"; \
+	    done; }; fi
+	@touch $(VENV)/.core $@
+
+$(VENV)/.bench: pyproject.toml | $(BIN)/python
+	@echo "» installing Hyperslab and the libraries it is measured against (once, a minute or two)"
+	@$(PIP) -e '.[bench,servers]'
+	@touch $(VENV)/.core $@

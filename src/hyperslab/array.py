@@ -1,0 +1,377 @@
+"""Arrays and groups as the user sees them: thin methods over the rooms below."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.errors import InvalidInputError, NotFoundError
+from hyperslab.execute import Options, ReadTask, Session, Snapshot, StoreReader, aread, default_session, plan_reads, read
+from hyperslab.formats import ArraySource, GroupSource, member_names, open_member, open_source
+from hyperslab.plan import Budget, Method
+from hyperslab.plan.explain import Explanation, explain
+from hyperslab.selection import Points, Selection, compose, parse, parse_points
+from hyperslab.store import Store, locate
+
+__all__ = ["Array", "Group", "LazyArray", "open", "read_many"]
+
+
+def open(url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None) -> "Array | Group":
+    """Open the array or group at `url`; its format is found out.
+
+    `url` is a local path, `file://`, `memory://name/…` or `s3://bucket/…`; a path may go on inside
+    (`store.zarr/group/array`). `storage_options` are for the store: `endpoint`, `anonymous`, `region`,
+    `requester_pays`, `access_key_id`, `secret_access_key`, `profile` …
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(folder + "/a.npy", np.arange(12).reshape(3, 4))
+    ...     a = open(folder + "/a.npy")
+    ...     a[1, ::-1]
+    array([7, 6, 5, 4])
+    """
+    session = session or default_session()
+    store, path = locate(url, storage_options)
+    return _wrap(open_source(StoreReader(session, store), str(url), path), store, session)
+
+
+def _wrap(source: ArraySource | GroupSource, store: Store, session: Session) -> "Array | Group":
+    return Array(source, store, session) if isinstance(source, ArraySource) else Group(source, store, session)
+
+
+def read_many(
+    pairs: Iterable[tuple["Array", Any]],
+    *,
+    phi: float | None = None,
+    budget: Budget | None = None,
+    method: Method | None = None,
+    deadline: float | None = None,
+) -> list[npt.NDArray[Any]]:
+    """Read several selections, of one array or many, by one plan for each store.
+
+    >>> read_many([])
+    []
+    """
+    wanted = [_Wanted(array, array._parse(key)) for array, key in pairs]
+    if wanted:
+        read(wanted[0].array.session, [w.task for w in wanted], Options(phi, budget, method, deadline))
+    return [w.result() for w in wanted]
+
+
+class _Wanted:
+    """One selection on its way into a result, or into the `out` that the user gave."""
+
+    def __init__(self, array: "Array", selection: Selection | Points, out: npt.NDArray[Any] | None = None) -> None:
+        self.array, self.selection, self.out = array, selection, out
+        dtype, canonical = array.dtype, isinstance(selection, Selection)
+        self.straight = canonical and selection.direct  # type: ignore[union-attr]
+        if out is not None:
+            _check_out(out, selection, dtype)
+            self.straight = self.straight and out.dtype == dtype
+        if self.straight:
+            self.cells = np.empty(selection.result_shape, dtype) if out is None else out
+            target = selection.target(self.cells)  # type: ignore[union-attr]
+        else:
+            self.cells = target = np.empty(selection.counts if canonical else selection.size, dtype)  # type: ignore[union-attr]
+        self.task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, target)
+
+    def result(self) -> Any:
+        """Return what the user gets."""
+        if self.straight:
+            return self.cells[()] if self.selection.scalar and self.out is None else self.cells  # type: ignore[union-attr]
+        finished = self.selection.finish(self.cells)
+        if self.out is None:
+            return finished
+        self.out[...] = finished
+        return self.out
+
+
+def _check_out(out: Any, selection: Selection | Points, dtype: np.dtype[Any]) -> None:
+    if not isinstance(out, np.ndarray) or out.shape != selection.result_shape:
+        found = f"shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
+        raise InvalidInputError(f"out must be an array of shape {selection.result_shape}, not {found}")
+    if not out.flags.writeable:
+        raise InvalidInputError("out cannot be written to")
+    if selection.fields is None and not np.can_cast(dtype, out.dtype, "same_kind"):
+        raise InvalidInputError(f"out has dtype {out.dtype}, into which {dtype} cannot be cast")
+
+
+class Array:
+    """An array that is stored elsewhere; what is indexed is read.
+
+    A handle is a snapshot of the array's metadata as of opening; `refresh()` gives a new one.
+    """
+
+    def __init__(self, source: ArraySource, store: Store, session: Session) -> None:
+        self.source, self.store, self.session = source, store, session
+        self.snapshot = Snapshot()
+        self.shape, self.dtype = source.layout.shape, source.layout.dtype
+
+    @property
+    def url(self) -> str:
+        """Where the array is."""
+        return self.source.url
+
+    @property
+    def name(self) -> str:
+        """The last part of the array's path."""
+        return self.source.url.rstrip("/").rpartition("/")[2]
+
+    @property
+    def chunks(self) -> tuple[int, ...]:
+        """Cells of the smallest unit that is stored and decoded alone."""
+        return self.source.layout.chunks
+
+    @property
+    def shards(self) -> tuple[int, ...] | None:
+        """Cells of one object, if objects hold several chunks."""
+        return self.source.layout.object_shape if self.source.layout.index else None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape, dtype=object))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all cells, decoded."""
+        return self.source.layout.nbytes
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The user's attributes."""
+        return self.source.attrs
+
+    @property
+    def dims(self) -> tuple[str | None, ...] | None:
+        """The names of the axes, if the format has them."""
+        return self.source.dimension_names
+
+    @property
+    def fill_value(self) -> Any:
+        """What cells of chunks that are not stored hold."""
+        return self.source.layout.fill[()]
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a 0-dimensional array")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        if not self.shape:
+            raise TypeError("iteration over a 0-dimensional array")
+        return (self[i] for i in range(len(self)))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("the array is not in memory: making a NumPy array of it always copies")
+        return np.asarray(self.read(...), dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"<hyperslab.Array {self.url!r} {self.dtype} {self.shape} chunks {self.chunks} {self.source.format}>"
+
+    def __getitem__(self, key: Any) -> Any:
+        wanted = _Wanted(self, self._parse(key))
+        read(self.session, (wanted.task,), _PLAIN_READ)
+        return wanted.result()
+
+    def read(
+        self,
+        key: Any = ...,
+        *,
+        out: npt.NDArray[Any] | None = None,
+        phi: float | None = None,
+        budget: Budget | None = None,
+        method: Method | None = None,
+        deadline: float | None = None,
+    ) -> Any:
+        """Read a selection, with options.
+
+        out       array that the result is read into
+        phi       seconds that a dollar is worth (0: fastest, infinity: cheapest)
+        budget    refuse the read if it is predicted to cost more, stop it if it does
+        method    force one: "get" (whole chunks), "merge" (one range per chunk), "fetch" (exactly the needed
+                  bytes), "paper" (Algorithm 1 of ArrayMorph)
+        deadline  seconds after which DeadlineError is raised
+        """
+        wanted = _Wanted(self, self._parse(key), out)
+        read(self.session, (wanted.task,), Options(phi, budget, method, deadline))
+        return wanted.result()
+
+    async def aread(
+        self,
+        key: Any = ...,
+        *,
+        out: npt.NDArray[Any] | None = None,
+        phi: float | None = None,
+        budget: Budget | None = None,
+        method: Method | None = None,
+        deadline: float | None = None,
+    ) -> Any:
+        """Read a selection without blocking the running event loop; options as for `read`."""
+        wanted = _Wanted(self, self._parse(key), out)
+        await aread(self.session, (wanted.task,), Options(phi, budget, method, deadline))
+        return wanted.result()
+
+    def read_boxes(self, keys: Iterable[Any], **options: Any) -> list[npt.NDArray[Any]]:
+        """Read several selections by one plan: bytes that they share are fetched once."""
+        return read_many([(self, key) for key in keys], **options)
+
+    @property
+    def lazy(self) -> "LazyArray":
+        """A view that selections can be taken of before anything is read."""
+        return LazyArray(self, self._whole())
+
+    @property
+    def points(self) -> "_Points":
+        """Cells by their coordinates: `array.points[[0, 5], [2, 3]]` gives cells (0, 2) and (5, 3)."""
+        return _Points(self)
+
+    @property
+    def explain(self) -> "_Explain":
+        """What a read would send and cost: `print(array.explain[key])`. Sends nothing."""
+        return _Explain(self)
+
+    def refresh(self) -> "Array":
+        """Return the array as it is stored now."""
+        reader, path = StoreReader(self.session, self.store), self.source.path
+        fresh = open_source(reader, self.url, path)
+        if not isinstance(fresh, ArraySource):
+            raise NotFoundError(f"{self.url!r} is not an array any more")
+        return Array(fresh, self.store, self.session)
+
+    def _parse(self, key: Any) -> Selection | Points:
+        return key if isinstance(key, (Selection, Points)) else parse(key, self.shape, self.dtype.names)
+
+    def _whole(self) -> Selection:
+        return parse(..., self.shape)  # type: ignore[return-value]
+
+
+_PLAIN_READ = Options()
+
+
+class LazyArray:
+    """A selection of an array that has not been read. Selecting again composes; `read()` reads once."""
+
+    def __init__(self, array: Array, selection: Selection) -> None:
+        self.array, self.selection = array, selection
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.selection.result_shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        fields = self.selection.fields
+        return np.empty(0, self.array.dtype)[fields if isinstance(fields, str) else list(fields)].dtype if fields else self.array.dtype
+
+    def __getitem__(self, key: Any) -> "LazyArray":
+        return LazyArray(self.array, compose(self.selection, key, self.array.dtype.names))
+
+    def read(self, **options: Any) -> Any:
+        """Read the selected cells; options as for `Array.read`."""
+        return self.array.read(self.selection, **options)
+
+    def explain(self, **options: Any) -> Explanation:
+        """What reading the view would send and cost."""
+        return self.array.explain(self.selection, **options)
+
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        return np.asarray(self.read(), dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"<hyperslab.LazyArray {self.shape} {self.dtype} of {self.array!r}>"
+
+
+class _Points:
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._array.read(parse_points(key, self._array.shape))
+
+
+class _Explain:
+    def __init__(self, array: Array) -> None:
+        self._array = array
+
+    def __getitem__(self, key: Any) -> Explanation:
+        return self(key)
+
+    def __call__(self, key: Any = ..., *, phi: float | None = None, method: Method | None = None) -> Explanation:
+        array, selection = self._array, self._array._parse(key)
+        empty = np.empty(0, array.dtype)
+        task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, empty)
+
+        def plan(forced: Method | None) -> Any:
+            return plan_reads(array.session, (task,), Options(phi, None, forced))
+
+        def run() -> Any:
+            wanted = _Wanted(array, selection)
+            return read(array.session, (wanted.task,), Options(phi, None, method))
+
+        return explain(array.url, selection, plan, method, run)
+
+
+class Group(Mapping[str, "Array | Group"]):
+    """Arrays and groups under names: a read-only mapping."""
+
+    def __init__(self, source: GroupSource, store: Store, session: Session) -> None:
+        self.source, self.store, self.session = source, store, session
+
+    @property
+    def url(self) -> str:
+        """Where the group is."""
+        return self.source.url
+
+    @property
+    def attrs(self) -> Mapping[str, Any]:
+        """The user's attributes."""
+        return self.source.attrs
+
+    def __getitem__(self, name: str) -> "Array | Group":
+        found = open_member(StoreReader(self.session, self.store), self.source, name)
+        return _wrap(found, self.store, self.session)
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and self[name] is not None
+        except (NotFoundError, InvalidInputError):
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(member_names(StoreReader(self.session, self.store), self.source))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def refresh(self) -> "Group":
+        """Return the group as it is stored now."""
+        fresh = open_source(StoreReader(self.session, self.store), self.url, self.source.path)
+        if not isinstance(fresh, GroupSource):
+            raise NotFoundError(f"{self.url!r} is not a group any more")
+        return Group(fresh, self.store, self.session)
+
+    def tree(self, depth: int | None = None) -> str:
+        """Return the names below the group as an indented text, `depth` levels deep."""
+        return "\n".join(_tree(self, depth, ""))
+
+    def __repr__(self) -> str:
+        return f"<hyperslab.Group {self.url!r} {self.source.format}>"
+
+
+def _tree(group: Group, depth: int | None, indent: str) -> Iterator[str]:
+    for name, member in group.items():
+        if isinstance(member, Array):
+            yield f"{indent}{name}  {member.dtype} {member.shape}"
+        else:
+            yield f"{indent}{name}/"
+            if depth is None or depth > 1:
+                yield from _tree(member, None if depth is None else depth - 1, indent + "  ")

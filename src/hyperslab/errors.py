@@ -1,0 +1,135 @@
+"""Every error that Hyperslab raises on purpose, grouped by what the caller does about it.
+
+    HyperslabError
+    ├── InvalidInputError (ValueError)      change the call
+    │   └── SelectionError (IndexError)     change the key
+    ├── NotFoundError (KeyError)            nothing is stored there
+    ├── ConflictError                       the data changed meanwhile: refresh and retry
+    ├── StoreError (OSError)                the store failed: retry later
+    │   ├── AccessError                     credentials are missing, wrong or not enough
+    │   ├── DeadlineError (TimeoutError)    the read's own deadline passed
+    │   └── ForkError                       this process cannot use the store after fork
+    ├── FormatError                         the data is not what we can read
+    │   ├── UnsupportedError                a codec, dtype or version that is not supported
+    │   ├── MetadataError                   metadata that contradicts itself or the format
+    │   └── ChunkSizeError                  a chunk decoded to the wrong number of bytes
+    ├── IntegrityError                      stored bytes are damaged
+    ├── BudgetError                         loosen the budget; carries the plan
+    └── InternalError                       our bug: please report it
+
+All of them pickle, so they cross process borders whole.
+"""
+
+from typing import Any
+
+__all__ = [
+    "AccessError",
+    "BudgetError",
+    "ChunkSizeError",
+    "ConflictError",
+    "DeadlineError",
+    "ForkError",
+    "FormatError",
+    "HyperslabError",
+    "IntegrityError",
+    "InternalError",
+    "InvalidInputError",
+    "MetadataError",
+    "NotFoundError",
+    "SelectionError",
+    "StoreError",
+    "UnsupportedError",
+]
+
+
+class HyperslabError(Exception):
+    """The root: `except HyperslabError` catches all that Hyperslab raises on purpose."""
+
+
+class InvalidInputError(HyperslabError, ValueError):
+    """An argument that cannot be right. Change the call."""
+
+
+class SelectionError(InvalidInputError, IndexError):
+    """A key that does not fit the array. Raised before any request is sent."""
+
+
+class NotFoundError(HyperslabError, KeyError):
+    """Nothing is stored under that name."""
+
+    def __str__(self) -> str:
+        # KeyError would show the message in quotes.
+        return str(self.args[0]) if self.args else ""
+
+
+class ConflictError(HyperslabError):
+    """The stored data changed while it was read. Call `refresh()` and read again."""
+
+
+class StoreError(HyperslabError, OSError):
+    """The store did not answer as it should, also after retries. Try again later.
+
+    `transient` says whether the same request may well succeed a moment later.
+    """
+
+    transient: bool = False
+
+
+class AccessError(StoreError):
+    """The store refused: credentials are missing, wrong, or do not allow this."""
+
+
+class DeadlineError(StoreError, TimeoutError):
+    """The deadline given to the read passed before all of it had arrived."""
+
+
+class ForkError(StoreError):
+    """A forked process could not get a network runtime of its own; use spawn instead."""
+
+
+class FormatError(HyperslabError):
+    """What is stored is not a format that can be read. Retrying will not help."""
+
+
+class UnsupportedError(FormatError):
+    """A codec, dtype, format version or feature that Hyperslab does not read; it is named."""
+
+
+class MetadataError(FormatError):
+    """Metadata that contradicts itself or its format."""
+
+
+class ChunkSizeError(FormatError):
+    """A stored chunk decoded to the wrong number of bytes. Retrying will not help."""
+
+    def __init__(self, key: str, got: int | str, expected: int) -> None:
+        super().__init__(key, got, expected)
+        self.key, self.got, self.expected = key, got, expected
+
+    def __str__(self) -> str:
+        return (
+            f"chunk {self.key!r} holds {self.got} bytes, expected {self.expected}; "
+            "was the array's metadata rewritten, or the chunk cut off?"
+        )
+
+
+class IntegrityError(HyperslabError):
+    """Stored bytes are damaged: a checksum, an index or a length does not hold."""
+
+
+class BudgetError(HyperslabError):
+    """A read would cost more than its budget allows. Loosen the budget or read less.
+
+    `plan` is the plan that was refused; print it to see what it would have cost.
+    """
+
+    def __init__(self, message: str, plan: Any = None) -> None:
+        super().__init__(message, plan)
+        self.plan = plan
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class InternalError(HyperslabError):
+    """A state that our own code rules out. Please report it with the trace."""

@@ -1,0 +1,117 @@
+"""Reads files the shortest way: mapped or by pread, without an event loop."""
+
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy.typing as npt
+
+from hyperslab.errors import ChunkSizeError, DeadlineError, IntegrityError, NotFoundError
+from hyperslab.execute.ledger import Meter
+from hyperslab.execute.place import chunk_view, place_chunk
+from hyperslab.execute.run import Job
+from hyperslab.plan import Pieces
+from hyperslab.store import LocalStore, Reply
+
+__all__ = ["Clock", "map_pieces", "run_jobs"]
+
+# From this many bytes on a read is spread over threads.
+_THREAD_BYTES = 1 << 20
+# Mapped pages count as memory of the process: a read that maps more than this lets go of each chunk after use.
+_RELEASE_BYTES = 1 << 26
+
+
+class Clock:
+    """A deadline that is looked at between two steps."""
+
+    def __init__(self, deadline_s: float | None) -> None:
+        self.deadline_s = deadline_s
+        self.end = None if deadline_s is None else time.monotonic() + deadline_s
+
+    def check(self) -> None:
+        if self.end is not None and time.monotonic() > self.end:
+            raise DeadlineError(f"the read did not finish within its deadline of {self.deadline_s:g} s")
+
+    def left_s(self) -> float | None:
+        return None if self.end is None else max(0.0, self.end - time.monotonic())
+
+
+def map_pieces(store: LocalStore, pieces: Pieces, target: npt.NDArray[Any], meter: Meter, pool: Callable[[], ThreadPoolExecutor], clock: Clock) -> None:
+    """Copy the cells of plain chunks straight from the mapped files into the result."""
+    size = pieces.layout.stored.itemsize
+    count = len(pieces)
+    release = count * pieces.layout.chunk_nbytes > _RELEASE_BYTES
+
+    def one(item: tuple[int, tuple[int, ...]]) -> None:
+        clock.check()
+        _map_piece(store, pieces, item[0], item[1], target, release)
+
+    items = enumerate(pieces.chunks())
+    if count > 1 and pieces.cells * size >= _THREAD_BYTES:
+        list(pool().map(one, items))
+    else:
+        for item in items:
+            one(item)
+    meter.ledger.requests += count
+    meter.ledger.bytes += pieces.cells * size
+
+
+def _map_piece(store: LocalStore, pieces: Pieces, piece: int, coords: tuple[int, ...], target: npt.NDArray[Any], release: bool) -> None:
+    layout = pieces.layout
+    key = layout.keys.key(coords)
+    try:
+        mapped = store.map(key)
+    except NotFoundError:
+        if not layout.sparse:
+            raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
+        target[pieces.target(piece)] = layout.fill
+        return
+    nbytes = layout.chunk_nbytes
+    if layout.base:
+        if mapped.nbytes < layout.base + nbytes:
+            raise ChunkSizeError(key, mapped.nbytes - layout.base, nbytes)
+        data = mapped.bytes[layout.base : layout.base + nbytes]
+    else:
+        if mapped.nbytes != nbytes:
+            raise ChunkSizeError(key, mapped.nbytes, nbytes)
+        data = mapped.bytes
+    place_chunk(pieces, piece, target, chunk_view(layout, data))
+    if release:
+        mapped.release()
+
+
+def run_jobs(
+    store: LocalStore,
+    jobs: Iterable[Job],
+    *,
+    done: Callable[[Job, Reply], None],
+    missing: Callable[[Job], None],
+    skip: Callable[[Job], bool],
+    meter: Meter,
+    pool: Callable[[], ThreadPoolExecutor],
+    clock: Clock,
+) -> None:
+    """Read every job's bytes and hand them to `done`, in threads where there is much to decode."""
+
+    def one(job: Job) -> None:
+        clock.check()
+        if skip(job):
+            return
+        try:
+            reply = store.get(job.key, job.span, if_match=job.if_match)
+        except NotFoundError:
+            missing(job)
+            return
+        meter.after(len(reply.data))
+        done(job, reply)
+
+    planned = list(jobs)
+    for job in planned:
+        meter.before(job.nbytes, lookup=job.lookup)
+    if len(planned) > 1 and sum(job.nbytes for job in planned) >= _THREAD_BYTES:
+        # As many at a time as there are threads: that bounds the memory, too.
+        list(pool().map(one, planned))
+    else:
+        for job in planned:
+            one(job)

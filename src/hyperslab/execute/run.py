@@ -1,0 +1,247 @@
+"""A plan being carried out: what to ask of the store next, and what to do with each answer.
+
+Nothing here waits: `local` and `remote` send the requests and hand the answers back.
+"""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
+from hyperslab.execute.cache import MemoryCache
+from hyperslab.execute.place import chunk_view, place_bytes, place_chunk
+from hyperslab.layout import Layout
+from hyperslab.layout.shards import parse_shard_index
+from hyperslab.plan import ChunkTable, Plan
+from hyperslab.store import Reply, Store
+
+__all__ = ["Job", "Run", "Snapshot"]
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """What an opened array has seen of its store: the ETag of each object that a cache holds something of."""
+
+    etags: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One request to send: the object `number`, all of it or the bytes `span`."""
+
+    number: int
+    key: str
+    span: tuple[int, int] | int | None
+    nbytes: int
+    if_match: str | None = None
+    lookup: bool = False
+
+
+class Run:
+    """Carries one plan through: `jobs` gives requests, `done` and `missing` take the answers, in any thread."""
+
+    def __init__(
+        self, plan: Plan, store: Store, targets: list[npt.NDArray[Any]], snapshots: list[Snapshot], cache: MemoryCache
+    ) -> None:
+        self.plan, self.store, self.targets, self.snapshots, self.cache = plan, store, targets, snapshots, cache
+        # The version of each object that this read has seen, by key.
+        self.etags: dict[str, str] = {}
+        self.gone: set[int] = set()
+        self._lock = threading.Lock()
+        self._objects = plan.needs.objects
+        self._coords: dict[int, list[tuple[int, ...]]] = {}
+
+    # What to ask
+
+    def lookups(self) -> Iterator[Job]:
+        """Requests for the shard indexes that the plan needs first."""
+        for number, read in self.plan.lookups.items():
+            index = read.layout.index
+            if index is None:
+                raise InternalError("a lookup in an object that has no index")
+            span = (0, index.nbytes) if index.location == "start" else -index.nbytes
+            yield Job(number, self.plan.keys[number], span, index.nbytes, lookup=True)
+
+    def jobs(self) -> Iterator[Job]:
+        """Requests for the data, the largest first so that none is left to run alone at the end."""
+        plan = self.plan
+        for number in plan.wholes:
+            read, _ = plan.read_of(plan.wholes[number][0])
+            layout = plan.reads[read].layout
+            nbytes = layout.chunk_nbytes * int(np.prod(layout.chunks_per_object))
+            yield Job(number, plan.keys[number], None, nbytes, self._pinned(number))
+        requests = plan.requests
+        sizes = requests.stops - requests.starts
+        for i in np.argsort(-sizes, kind="stable").tolist():
+            number = int(requests.objects[i])
+            span = (int(requests.starts[i]), int(requests.stops[i]))
+            yield Job(number, plan.keys[number], span, span[1] - span[0], self._pinned(number))
+
+    def _pinned(self, number: int) -> str | None:
+        """The version that a shard's index, or an earlier answer, belongs to."""
+        return self.etags.get(self.plan.keys[number])
+
+    # What came back
+
+    def check_version(self, job: Job, reply: Reply) -> None:
+        """Refuse an answer from another version of the object than earlier ones of this read."""
+        if reply.etag is None:
+            return
+        with self._lock:
+            known = self.etags.setdefault(job.key, reply.etag)
+        if known != reply.etag:
+            raise ConflictError(f"object {job.key!r} changed while it was read; refresh and read again")
+
+    def table(self, job: Job, reply: Reply) -> ChunkTable:
+        """Parse a shard's index and keep it for later reads."""
+        layout = self.plan.lookups[job.number].layout
+        table = self._parse_index(layout, reply.data, reply.object_nbytes, job.key)
+        self._keep(job, reply, "index", table, table[0].nbytes * 2)
+        return table
+
+    def _parse_index(self, layout: Layout, data: memoryview, object_nbytes: int, key: str) -> ChunkTable:
+        if layout.index is None:
+            raise InternalError(f"object {key!r} has no index")
+        exact = layout.chunk_nbytes if layout.plain else None
+        return parse_shard_index(data, layout.index, object_nbytes, key, chunk_nbytes=exact)
+
+    def done(self, job: Job, reply: Reply) -> None:
+        """Put an answer's cells into the result."""
+        self.check_version(job, reply)
+        data = np.frombuffer(reply.data, np.uint8)
+        owners = self.plan.wholes.get(job.number) if job.span is None else None
+        if owners is not None:
+            self._place_object(job, reply, data, owners)
+        else:
+            self._place_range(job, reply, data)
+
+    def missing(self, job: Job) -> None:
+        """Take note that an object is not there: its cells are fill values, or that is an error."""
+        with self._lock:
+            if job.number in self.gone:
+                return
+            if job.key in self.etags:
+                raise ConflictError(f"object {job.key!r} vanished while it was read; refresh and read again")
+            self.gone.add(job.number)
+        rows = np.flatnonzero(self._objects == job.number)
+        owners = {*self.plan.needs.owners[rows].tolist(), *self.plan.wholes.get(job.number, ())}
+        for owner in owners:
+            self.fill(owner, job.key)
+
+    def fill(self, owner: int, key: str = "") -> None:
+        """Put fill values where a chunk is not stored."""
+        read, piece = self.plan.read_of(owner)
+        pieces = self.plan.reads[read]
+        if not pieces.layout.sparse:
+            raise IntegrityError(f"object {key!r} is gone; the array cannot be read without it")
+        self.targets[read][pieces.target(piece)] = pieces.layout.fill
+
+    def place(self, owner: int, chunk: npt.NDArray[Any]) -> None:
+        """Copy an owner's cells out of its decoded chunk."""
+        read, piece = self.plan.read_of(owner)
+        place_chunk(self.plan.reads[read], piece, self.targets[read], chunk)
+
+    def _place_object(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
+        read, _ = self.plan.read_of(owners[0])
+        layout = self.plan.reads[read].layout
+        if layout.index is None:
+            self._decode(job, reply, data, owners)
+            return
+        span = slice(0, layout.index.nbytes) if layout.index.location == "start" else slice(-layout.index.nbytes, None)
+        if len(data) < layout.index.nbytes:
+            raise IntegrityError(f"shard {job.key!r} holds {len(data)} bytes, less than its index of {layout.index.nbytes}")
+        offsets, lengths = self._parse_index(layout, memoryview(data[span]), len(data), job.key)
+        self._keep(job, reply, "index", (offsets, lengths), offsets.nbytes * 2)
+        for owner in owners:
+            inner = self.inner_of(owner)
+            low = int(offsets[inner])
+            if low < 0:
+                self.fill(owner)
+            elif layout.plain:
+                self.place(owner, self._plain_chunk(owner, data[low : low + int(lengths[inner])], job.key))
+            else:
+                self._decode(job, reply, data[low : low + int(lengths[inner])], [owner])
+
+    def _plain_chunk(self, owner: int, data: Bytes, key: str) -> npt.NDArray[Any]:
+        layout = self.plan.reads[self.plan.read_of(owner)[0]].layout
+        if len(data) != layout.chunk_nbytes:
+            raise ChunkSizeError(key, len(data), layout.chunk_nbytes)
+        return chunk_view(layout, data)
+
+    def _place_range(self, job: Job, reply: Reply, data: Bytes) -> None:
+        """Serve every row of the plan's needs that lies in this range."""
+        if not isinstance(job.span, tuple):
+            raise InternalError(f"a range without bounds: {job}")
+        start, stop = job.span
+        needs = self.plan.needs
+        rows = self._rows_in(job.number, start, stop)
+        whole = needs.whole(rows)
+        for low in np.unique(needs.starts[rows[whole]]).tolist():
+            same = rows[whole][needs.starts[rows[whole]] == low]
+            high = int(needs.stops[same[0]])
+            self._decode(job, reply, data[low - start : high - start], needs.owners[same].tolist())
+        rows = rows[~whole]
+        owners = needs.owners[rows]
+        for owner in np.unique(owners).tolist():
+            mine = rows[owners == owner]
+            low = max(start, int(needs.starts[mine].min()))
+            high = min(stop, int(needs.stops[mine].max()))
+            read, piece = self.plan.read_of(owner)
+            base = int(needs.chunks.starts[needs.units[mine[0]]])
+            place_bytes(self.plan.reads[read], piece, self.targets[read], data[low - start : high - start], low - base)
+
+    def _rows_in(self, number: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+        needs = self.plan.needs
+        low, high = np.searchsorted(self._objects, [number, number + 1])
+        last = low + np.searchsorted(needs.starts[low:high], stop)
+        if needs.overlapping:
+            return low + np.flatnonzero(needs.stops[low:last] > start)
+        first = low + np.searchsorted(needs.stops[low:high], start, side="right")
+        return np.arange(first, last)
+
+    def _decode(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
+        read, _ = self.plan.read_of(owners[0])
+        layout = self.plan.reads[read].layout
+        if layout.decoder is None:
+            chunk = self._plain_chunk(owners[0], data, job.key)
+        else:
+            chunk = layout.decoder.decode(memoryview(data), job.key)
+            self._keep(job, reply, self.inner_of(owners[0]), chunk, chunk.nbytes)
+        for owner in owners:
+            self.place(owner, chunk)
+
+    def object_key(self, owner: int) -> str:
+        """Return the key of the object that holds an owner's chunk."""
+        read, piece = self.plan.read_of(owner)
+        layout = self.plan.reads[read].layout
+        coords = self._chunks_of(read)[piece]
+        return layout.keys.key(tuple(c // n for c, n in zip(coords, layout.chunks_per_object, strict=True)))
+
+    def inner_of(self, owner: int) -> int:
+        """Return which chunk of its object an owner's chunk is."""
+        read, piece = self.plan.read_of(owner)
+        layout = self.plan.reads[read].layout
+        if layout.index is None:
+            return 0
+        inner = 0
+        for c, n in zip(self._chunks_of(read)[piece], layout.chunks_per_object, strict=True):
+            inner = inner * n + c % n
+        return inner
+
+    def _chunks_of(self, read: int) -> list[tuple[int, ...]]:
+        if read not in self._coords:
+            self._coords[read] = list(self.plan.reads[read].chunks())
+        return self._coords[read]
+
+    def _keep(self, job: Job, reply: Reply, what: int | str, value: Any, nbytes: int) -> None:
+        if reply.etag is None:
+            return
+        for snapshot in self.snapshots:
+            snapshot.etags[job.key] = reply.etag
+        self.cache.put((self.store.address, job.key, reply.etag, what), value, nbytes)

@@ -1,0 +1,113 @@
+"""Formats: metadata to sources. The format is found out from what is stored."""
+
+from typing import Any
+
+from hyperslab.errors import NotFoundError
+from hyperslab.formats import zarr_v2, zarr_v3
+from hyperslab.formats.detect import FILE_SUFFIXES, refuse_file
+from hyperslab.formats.npy import open_npy
+from hyperslab.formats.source import (
+    MAX_METADATA_BYTES,
+    ArraySource,
+    GroupSource,
+    MetadataReader,
+    check_name,
+    join,
+    load_document,
+)
+
+__all__ = [
+    "MAX_METADATA_BYTES",
+    "ArraySource",
+    "GroupSource",
+    "MetadataReader",
+    "member_names",
+    "open_member",
+    "open_source",
+]
+
+
+def open_source(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource:
+    """Return the array or group at `path`, a key of the store; '' is its root.
+
+    Asks for as little as its name allows: for most arrays `zarr.json` alone.
+    """
+    path = path.strip("/")
+    if path.lower().endswith(".npy") and (array := open_npy(reader, url, path)):
+        return array
+    if path.lower().endswith(tuple(FILE_SUFFIXES)):
+        refuse_file(reader, path)
+    found = _open_v3(reader, url, path) or _open_v2(reader, url, path)
+    if found is None and path and not path.lower().endswith(".npy"):
+        found = open_npy(reader, url, path)
+    if found is None:
+        refuse_file(reader, path)
+        keys = [join(path, name) for name in ("zarr.json", ".zarray", ".zgroup")] + [path] * bool(path)
+        raise NotFoundError(f"nothing that can be read at {url!r}: looked for {', '.join(keys)}")
+    return found
+
+
+def open_member(reader: MetadataReader, group: GroupSource, name: str) -> ArraySource | GroupSource:
+    """Return the member `name` of a group; 'a/b' is a member of a member.
+
+    Nothing is fetched where the group's metadata is consolidated.
+    """
+    check_name(name)
+    url, path = group.url.rstrip("/") + "/" + name, join(group.path, name)
+    if group.members is not None:
+        return _from_consolidated(group, name, url, path)
+    opener = _open_v3 if group.format == zarr_v3.FORMAT else _open_v2
+    found = opener(reader, url, path)
+    if found is None:
+        raise NotFoundError(f"group {group.url!r} has no member {name!r}")
+    return found
+
+
+def member_names(reader: MetadataReader, group: GroupSource) -> list[str]:
+    """Return the names one level below a group, sorted. Without consolidated metadata each is looked at."""
+    if group.members is not None:
+        return sorted(name for name in group.members if name and "/" not in name)
+    leaves = ("zarr.json",) if group.format == zarr_v3.FORMAT else (".zarray", ".zgroup")
+    names = [name for name in reader.children(group.path) if not name.startswith(".") and name != "zarr.json"]
+    return [
+        name
+        for name in sorted(names)
+        if any(reader.get(join(group.path, name, leaf)) is not None for leaf in leaves)
+    ]
+
+
+def _open_v3(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    document = load_document(reader, join(path, "zarr.json"))
+    return None if document is None else zarr_v3.parse_node(document, url, path)
+
+
+def _open_v2(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    array = load_document(reader, join(path, ".zarray"))
+    if array is not None:
+        return zarr_v2.parse_array(array, load_document(reader, join(path, ".zattrs")) or {}, url, path)
+    group = load_document(reader, join(path, ".zgroup"))
+    if group is None:
+        return None
+    key = join(path, ".zmetadata")
+    whole = load_document(reader, key)
+    if whole is None:
+        return zarr_v2.parse_group(group, load_document(reader, join(path, ".zattrs")) or {}, url, path, None)
+    members = zarr_v2.consolidated(whole, key)
+    return zarr_v2.parse_group(group, members.pop("", {}).get(".zattrs", {}), url, path, members)
+
+
+def _from_consolidated(group: GroupSource, name: str, url: str, path: str) -> ArraySource | GroupSource:
+    assert group.members is not None
+    entry = group.members.get(name)
+    if entry is None:
+        raise NotFoundError(f"group {group.url!r} has no member {name!r}")
+    lead = name + "/"
+    below = {
+        other.removeprefix(lead): each for other, each in group.members.items() if other.startswith(lead)
+    }
+    if group.format == zarr_v3.FORMAT:
+        return zarr_v3.parse_node(entry, url, path, members=below)
+    attrs: dict[str, Any] = entry.get(".zattrs", {})
+    if ".zarray" in entry:
+        return zarr_v2.parse_array(entry[".zarray"], attrs, url, path)
+    return zarr_v2.parse_group(entry.get(".zgroup", {}), attrs, url, path, below)

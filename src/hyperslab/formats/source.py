@@ -1,0 +1,144 @@
+"""Sources: what is known of an array or a group once its metadata has been read."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+from urllib.parse import unquote
+
+from hyperslab.errors import InvalidInputError, MetadataError
+from hyperslab.layout.layout import Layout
+
+__all__ = [
+    "MAX_METADATA_BYTES",
+    "ArraySource",
+    "GroupSource",
+    "MetadataReader",
+    "check_name",
+    "check_stored_name",
+    "join",
+    "load_document",
+]
+
+# Larger metadata documents are refused; readers may refuse them before they fetch them.
+MAX_METADATA_BYTES = 64 << 20
+_MAX_DEPTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySource:
+    """An opened array: its layout and what its metadata says besides."""
+
+    url: str
+    path: str
+    format: str
+    layout: Layout
+    attrs: Mapping[str, Any]
+    dimension_names: tuple[str | None, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSource:
+    """An opened group. `members` is its consolidated metadata, by path below it; None if it has none."""
+
+    url: str
+    path: str
+    format: str
+    attrs: Mapping[str, Any]
+    members: Mapping[str, dict[str, Any]] | None = None
+
+
+class MetadataReader(Protocol):
+    """Fetches the small objects that describe arrays. Keys are relative to the store's root."""
+
+    def get(self, key: str) -> bytes | None:
+        """Return the whole object, None if it is not there."""
+        ...
+
+    def get_range(self, key: str, start: int, stop: int) -> bytes | None:
+        """Return the bytes from `start` to `stop`, fewer at the object's end; None if it is not there."""
+        ...
+
+    def size(self, key: str) -> int | None:
+        """Return the object's size in bytes, None if it is not there."""
+        ...
+
+    def children(self, prefix: str) -> list[str]:
+        """Return the names one level below `prefix`, sorted."""
+        ...
+
+
+def join(*parts: str) -> str:
+    """Join keys, leaving out empty ones.
+
+    >>> join("", "a/b", "zarr.json")
+    'a/b/zarr.json'
+    """
+    return "/".join(part for part in parts if part)
+
+
+def load_document(reader: MetadataReader, key: str) -> dict[str, Any] | None:
+    """Return the JSON object stored under `key`, None if nothing is."""
+    data = reader.get(key)
+    return None if data is None else parse_document(data, key)
+
+
+def parse_document(data: bytes, key: str) -> dict[str, Any]:
+    """Return the JSON object in `data`, within bounds of size and depth."""
+    if len(data) > MAX_METADATA_BYTES:
+        raise MetadataError(f"{key!r} has {len(data)} bytes; metadata is read up to {MAX_METADATA_BYTES}")
+    try:
+        document = json.loads(data)
+    except RecursionError:
+        raise MetadataError(f"{key!r} is nested deeper than {_MAX_DEPTH} levels") from None
+    except ValueError as error:
+        raise MetadataError(f"{key!r} is not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise MetadataError(f"{key!r} holds a JSON {type(document).__name__}, expected an object")
+    _check_depth(document, key)
+    return document
+
+
+def _check_depth(document: dict[str, Any], key: str) -> None:
+    level: list[Any] = [document]
+    for _ in range(_MAX_DEPTH):
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else node)
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return
+    raise MetadataError(f"{key!r} is nested deeper than {_MAX_DEPTH} levels")
+
+
+def check_name(name: object) -> str:
+    """Return `name`, a path inside of a group; raise InvalidInputError if it could lead out of it.
+
+    >>> check_name("a/b")
+    'a/b'
+    """
+    if not isinstance(name, str) or not name:
+        raise InvalidInputError(f"a member's name is a non-empty string, not {name!r}")
+    decoded = name
+    for _ in range(4):  # percent signs may themselves be encoded
+        parts = decoded.replace("\\", "/").split("/")
+        if {"", ".", ".."}.intersection(parts) or "\0" in decoded or "\\" in decoded:
+            raise InvalidInputError(
+                f"{name!r} is no member's name; expected names joined by '/', none of them '..'"
+            )
+        decoded, before = unquote(decoded), decoded
+        if decoded == before:
+            break
+    else:
+        raise InvalidInputError(f"{name!r} is no member's name: it is percent-encoded too many times")
+    return name
+
+
+def check_stored_name(name: str, key: str) -> None:
+    """Raise MetadataError if `name`, found in the document `key`, could lead out of its group."""
+    try:
+        check_name(name)
+    except InvalidInputError as error:
+        raise MetadataError(f"{key!r} lists {name[:200]!r}, which is no member's name") from error

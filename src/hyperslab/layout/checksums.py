@@ -1,0 +1,57 @@
+"""Checksums: of chunks, and of the index of a shard."""
+
+import zlib
+from dataclasses import dataclass
+from typing import Literal
+
+from hyperslab.errors import IntegrityError
+from hyperslab.layout.codecs import ByteArray, Size, numcodec
+
+__all__ = ["Checksum", "ChecksumName", "crc32c"]
+
+ChecksumName = Literal["adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"]
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """A checksum of 32 bits before or after the bytes it is of."""
+
+    name: ChecksumName
+    location: Literal["start", "end"] = "end"
+    # What `jenkins_lookup3` starts from.
+    initial: int = 0
+
+    def encoded(self, size: Size) -> Size:
+        return Size(size.nbytes + 4, size.exact)
+
+    def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
+        size.check(data.nbytes - 4, key)
+        if data.nbytes < 4:
+            raise IntegrityError(f"chunk {key!r} is damaged: {data.nbytes} bytes are too few for a checksum")
+        stored, payload = (data[:4], data[4:]) if self.location == "start" else (data[-4:], data[:-4])
+        if self.name in ("fletcher32", "jenkins_lookup3"):
+            return self._checked_by_numcodecs(data, payload)
+        expected, found = int(stored.view("<u4")[0]), self._of(payload)
+        if expected != found:
+            raise IntegrityError(
+                f"chunk {key!r} is damaged: its {self.name} is {found:#010x}, stored was {expected:#010x}"
+            )
+        return payload
+
+    def _of(self, payload: ByteArray) -> int:
+        if self.name == "crc32c":
+            return crc32c(payload)
+        return zlib.crc32(payload.data) if self.name == "crc32" else zlib.adler32(payload.data)
+
+    def _checked_by_numcodecs(self, data: ByteArray, payload: ByteArray) -> ByteArray:
+        initial = (("initval", self.initial),) if self.name == "jenkins_lookup3" else ()
+        numcodec(("id", self.name), *initial).decode(data)
+        return payload
+
+
+def crc32c(data: ByteArray) -> int:
+    """Return the CRC-32C (Castagnoli) of `data`."""
+    import google_crc32c
+
+    # The extension takes no memoryview, but an array: nothing is copied.
+    return int(google_crc32c.value(data))  # type: ignore[arg-type,unused-ignore]

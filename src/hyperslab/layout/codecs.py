@@ -1,0 +1,124 @@
+"""Decoding chunks: the codecs of a chunk undone one by one, each held to the size it must give."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.errors import ChunkSizeError, HyperslabError, IntegrityError, UnsupportedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ["ByteArray", "ChunkDecoder", "Codec", "Size", "chunk_decoder", "numcodec"]
+
+# Bytes on their way through the codecs: one axis, contiguous, often a view of what was fetched.
+ByteArray = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How many bytes a codec must give: `nbytes` exactly, or at most so many.
+
+    >>> Size(8, exact=True).fits(7), Size(8, exact=False).fits(7)
+    (False, True)
+    """
+
+    nbytes: int
+    exact: bool
+
+    def fits(self, nbytes: int) -> bool:
+        return nbytes == self.nbytes or (not self.exact and nbytes < self.nbytes)
+
+    def check(self, nbytes: int, key: str) -> None:
+        """Raise ChunkSizeError if `nbytes` is not what the chunk must hold here."""
+        if not self.fits(nbytes):
+            raise ChunkSizeError(key, nbytes, self.nbytes)
+
+
+class Codec(Protocol):
+    """One codec of a chain: knows what it made of a chunk's size, and undoes itself."""
+
+    @property
+    def name(self) -> str: ...
+
+    def encoded(self, size: Size) -> Size:
+        """Return the size that bytes of `size` have once encoded."""
+        ...
+
+    def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
+        """Return the decoded bytes, which must fit `size`; never allocates much more than that."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkDecoder:
+    """Undoes a chunk's codecs.
+
+    `stages` are in the order of decoding, each with the size it must give. The bytes they end in
+    are cells of type `stored`, row-major over the axes in `order`.
+    """
+
+    chunks: tuple[int, ...]
+    stored: np.dtype[np.generic]
+    order: tuple[int, ...]
+    stages: tuple[tuple[Codec, Size], ...]
+
+    def decode(self, data: memoryview, key: str) -> npt.NDArray[np.generic]:
+        """Return the chunk's cells, shaped like the chunk; a view of `data` where nothing was compressed."""
+        flat: ByteArray = np.frombuffer(data, np.uint8)
+        for codec, size in self.stages:
+            flat = _undo(codec, flat, size, key)
+        expected = prod(self.chunks) * self.stored.itemsize
+        if flat.nbytes != expected:
+            raise ChunkSizeError(key, flat.nbytes, expected)
+        cells = flat.view(self.stored).reshape([self.chunks[axis] for axis in self.order])
+        return cells.transpose(_inverse(self.order))
+
+
+def chunk_decoder(
+    codecs: "Iterable[Codec]",
+    *,
+    chunks: tuple[int, ...],
+    stored: np.dtype[np.generic],
+    order: tuple[int, ...],
+) -> ChunkDecoder:
+    """Return the decoder of chunks that `codecs` encoded, given in the order of encoding."""
+    size = Size(prod(chunks) * stored.itemsize, exact=True)
+    stages: list[tuple[Codec, Size]] = []
+    for codec in codecs:
+        stages.append((codec, size))
+        size = codec.encoded(size)
+    return ChunkDecoder(chunks, stored, order, tuple(reversed(stages)))
+
+
+@lru_cache(maxsize=128)
+def numcodec(*config: tuple[str, Any]) -> Any:
+    """Return the numcodecs codec of that configuration.
+
+    Imported on first use: a tenth of a second that only encoded arrays need to spend.
+    """
+    from numcodecs.registry import get_codec  # type: ignore[import-untyped,unused-ignore]
+
+    return get_codec(dict(config))
+
+
+def _undo(codec: Codec, data: ByteArray, size: Size, key: str) -> ByteArray:
+    """Undo one codec, and say in our own errors what was wrong with the bytes."""
+    try:
+        return codec.decode(data, size, key)
+    except (HyperslabError, MemoryError):
+        raise
+    except ImportError as error:
+        raise UnsupportedError(f"codec {codec.name!r} needs a package that is missing: {error}") from error
+    except Exception as error:
+        # Codecs raise whatever their library does; all of it means that these bytes do not decode.
+        raise IntegrityError(f"chunk {key!r} is damaged: {codec.name} cannot decode it ({error})") from error
+
+
+@lru_cache(maxsize=256)
+def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(order)), key=order.__getitem__))

@@ -1,0 +1,139 @@
+"""Where the cells of an array lie: its grid of chunks, the objects that hold them, how they are encoded."""
+
+from dataclasses import dataclass
+from math import prod
+from typing import Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ChunkKeys", "Decoder", "Extent", "Keys", "Layout", "ShardIndex", "SingleKey"]
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """The bytes `start <= byte < stop` of the object `key`."""
+
+    key: str
+    start: int
+    stop: int
+
+    @property
+    def nbytes(self) -> int:
+        return self.stop - self.start
+
+
+class Keys(Protocol):
+    """Gives the key of an object from its place in the grid of objects."""
+
+    def key(self, coords: tuple[int, ...]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SingleKey:
+    """The key of an array that is one object."""
+
+    name: str
+
+    def key(self, coords: tuple[int, ...]) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkKeys:
+    """How the key of an object is made from its place in the grid of objects.
+
+    >>> ChunkKeys("a/", separator="/", lead="c").key((0, 3))
+    'a/c/0/3'
+    >>> ChunkKeys("a/", separator=".", lead="").key((0, 3))
+    'a/0.3'
+    """
+
+    prefix: str
+    separator: str
+    lead: str
+    scalar: str = "0"
+
+    def key(self, coords: tuple[int, ...]) -> str:
+        parts = [self.lead] if self.lead else []
+        parts += map(str, coords)
+        return self.prefix + (self.separator.join(parts) if parts else self.scalar)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardIndex:
+    """The table inside a shard that says where each of its chunks lies.
+
+    `count` pairs of little-endian uint64 (offset, length), row-major over the shard's chunks;
+    all bits set means that the chunk is not stored. A crc32c of the table may follow it.
+    """
+
+    count: int
+    location: Literal["start", "end"]
+    checksum: bool
+
+    @property
+    def nbytes(self) -> int:
+        return 16 * self.count + (4 if self.checksum else 0)
+
+
+class Decoder(Protocol):
+    """Turns the stored bytes of one chunk into its cells."""
+
+    def decode(self, data: memoryview, key: str) -> npt.NDArray[np.generic]:
+        """Return the chunk's cells, shaped like the chunk. `key` is named in errors.
+
+        Never allocates much more than the chunk's declared size, whatever `data` claims.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """An array's shape and type, and where its cells lie in objects.
+
+    The array is cut into objects of `object_shape` cells, an object into chunks of `chunks` cells
+    (the same unless it is a shard). Chunks at the edge are stored whole. A chunk without a decoder
+    is plain: its cells lie row-major over the axes in `order`, as `stored` says, from byte `base` on.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[np.generic]
+    chunks: tuple[int, ...]
+    keys: Keys
+    fill: npt.NDArray[np.generic]
+    stored: np.dtype[np.generic]
+    order: tuple[int, ...]
+    decoder: Decoder | None = None
+    object_shape: tuple[int, ...] = ()
+    index: ShardIndex | None = None
+    base: int = 0
+    # A chunk that is not there: fill values (Zarr's rule), or an error (`.npy`).
+    sparse: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.object_shape:
+            object.__setattr__(self, "object_shape", self.chunks)
+
+    @property
+    def plain(self) -> bool:
+        """Whether parts of a chunk can be read."""
+        return self.decoder is None
+
+    @property
+    def chunk_nbytes(self) -> int:
+        """Bytes of one decoded chunk."""
+        return prod(self.chunks) * self.stored.itemsize
+
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many chunks there are along each axis."""
+        return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def chunks_per_object(self) -> tuple[int, ...]:
+        return tuple(o // c for o, c in zip(self.object_shape, self.chunks, strict=True))
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize

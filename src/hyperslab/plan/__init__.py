@@ -1,0 +1,30 @@
+"""Which requests answer a selection, and what they cost. Pure and synchronous: nothing here reads a byte."""
+
+from hyperslab.plan.budget import Budget
+from hyperslab.plan.cost import CostModel, Estimate
+from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces, pieces_of
+from hyperslab.plan.plan import ChunkTable, Method, Plan, check_method, direct_plan, make_plan
+from hyperslab.plan.prices import Prices
+from hyperslab.plan.profile import Profile
+from hyperslab.plan.ranges import Needs, Ranges, Units
+
+__all__ = [
+    "BoxPieces",
+    "Budget",
+    "ChunkTable",
+    "CostModel",
+    "Estimate",
+    "Method",
+    "Needs",
+    "Pieces",
+    "Plan",
+    "PointPieces",
+    "Prices",
+    "Profile",
+    "Ranges",
+    "Units",
+    "check_method",
+    "direct_plan",
+    "make_plan",
+    "pieces_of",
+]

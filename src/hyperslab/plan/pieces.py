@@ -1,0 +1,148 @@
+"""Pieces: what each chunk gives to a read, and where it goes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+
+from hyperslab.layout import Layout
+from hyperslab.plan.decompose import decompose
+from hyperslab.plan.ranges import Ints
+from hyperslab.selection import AxisParts, Points, Selection, project
+
+__all__ = ["BoxPieces", "Pieces", "PointPieces", "pieces_of"]
+
+
+class Pieces(Protocol):
+    """The pieces of one read, numbered from 0."""
+
+    layout: Layout
+
+    def __len__(self) -> int: ...
+
+    def chunks(self) -> Iterator[tuple[int, ...]]:
+        """The place of each piece's chunk in the grid of chunks."""
+        ...
+
+    def runs(self) -> tuple[Ints, Ints, Ints]:
+        """(piece, start, stop) of each run of bytes in plain chunks, counted from the chunk's start."""
+        ...
+
+    def source(self, piece: int) -> Any:
+        """The key of the piece's cells within its chunk."""
+        ...
+
+    def target(self, piece: int) -> Any:
+        """The key of the piece's cells within the canonical result."""
+        ...
+
+    @property
+    def cells(self) -> int:
+        """How many cells are read."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoxPieces:
+    """The pieces of a selection made axis by axis: row-major over the parts of each axis."""
+
+    layout: Layout
+    parts: tuple[AxisParts, ...]
+    counts: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return prod([len(part) for part in self.parts])
+
+    @property
+    def cells(self) -> int:
+        return prod(self.counts)
+
+    def split(self, piece: int) -> list[int]:
+        """Return which part of each axis the piece is made of."""
+        if not piece:
+            return [0] * len(self.parts)
+        places = []
+        for part in reversed(self.parts):
+            piece, place = divmod(piece, len(part))
+            places.append(place)
+        return places[::-1]
+
+    def chunks(self) -> Iterator[tuple[int, ...]]:
+        coords: list[tuple[int, ...]] = [()]
+        for part in self.parts:
+            coords = [(*before, chunk) for before in coords for chunk in part.chunks]
+        return iter(coords)
+
+    def runs(self) -> tuple[Ints, Ints, Ints]:
+        return decompose(self.layout, self.parts)
+
+    def source(self, piece: int) -> tuple[Any, ...]:
+        keys = tuple([part.source(i) for part, i in zip(self.parts, self.split(piece), strict=True)])
+        if any([part.picks is not None for part in self.parts]):
+            return np.ix_(*[np.arange(k.start, k.stop, k.step) if isinstance(k, slice) else k for k in keys])
+        return keys
+
+    def target(self, piece: int) -> tuple[slice, ...]:
+        return tuple([part.target(i) for part, i in zip(self.parts, self.split(piece), strict=True)])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointPieces:
+    """The pieces of a selection of single cells; points are sorted by chunk, then by place in the chunk.
+
+    `order` leads from the sorted points to those of the result; `offsets` is the cell's place in the stored
+    chunk; piece i has the points `bounds[i]` to `bounds[i + 1]`.
+    """
+
+    layout: Layout
+    order: Ints
+    offsets: Ints
+    local: tuple[Ints, ...]
+    grid_coords: tuple[Ints, ...]
+    bounds: Ints
+
+    def __len__(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def cells(self) -> int:
+        return len(self.order)
+
+    def chunks(self) -> Iterator[tuple[int, ...]]:
+        firsts = self.bounds[:-1]
+        columns = [coords[firsts].tolist() for coords in self.grid_coords]
+        return iter(zip(*columns, strict=True)) if columns else iter([()] * len(self))
+
+    def runs(self) -> tuple[Ints, Ints, Ints]:
+        size = self.layout.stored.itemsize
+        pieces = np.repeat(np.arange(len(self)), np.diff(self.bounds))
+        starts = self.offsets * size
+        return pieces, starts, starts + size
+
+    def source(self, piece: int) -> Any:
+        low, high = self.bounds[piece], self.bounds[piece + 1]
+        return tuple(axis[low:high] for axis in self.local)
+
+    def target(self, piece: int) -> Any:
+        return self.order[self.bounds[piece] : self.bounds[piece + 1]]
+
+
+def pieces_of(layout: Layout, selection: Selection | Points) -> BoxPieces | PointPieces:
+    """Cut a selection at the array's chunk borders."""
+    if isinstance(selection, Selection):
+        parts = tuple([project(axis, chunk) for axis, chunk in zip(selection.axes, layout.chunks, strict=True)])
+        return BoxPieces(layout, parts, selection.counts)
+    coords = [axis // chunk for axis, chunk in zip(selection.coords, layout.chunks, strict=True)]
+    local = [axis - c * chunk for axis, c, chunk in zip(selection.coords, coords, layout.chunks, strict=True)]
+    flat, offsets = np.zeros(selection.size, np.int64), np.zeros(selection.size, np.int64)
+    for axis, count in enumerate(layout.grid):
+        flat = flat * count + coords[axis]
+    for axis in layout.order:
+        offsets = offsets * layout.chunks[axis] + local[axis]
+    order = np.lexsort((offsets, flat))
+    flat = flat[order]
+    heads = np.flatnonzero(np.diff(flat, prepend=-1))
+    bounds = np.append(heads, len(flat))
+    return PointPieces(layout, order, offsets[order], tuple(a[order] for a in local), tuple(a[order] for a in coords), bounds)

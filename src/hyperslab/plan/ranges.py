@@ -1,0 +1,134 @@
+"""Byte ranges as arrays: what is needed of every object, sorted and merged where it touches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Ints", "Needs", "Ranges", "Units"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ranges:
+    """Ranges `starts[i] <= byte < stops[i]` of object `objects[i]`, sorted, none overlapping another.
+
+    A range may be cut at every `align[i]` bytes from its start; 0 means that it must stay whole.
+    """
+
+    objects: Ints
+    starts: Ints
+    stops: Ints
+    align: Ints | int = 0
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def nbytes(self) -> int:
+        return int((self.stops - self.starts).sum())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Units:
+    """The chunks that hold the needed bytes: chunk i is `starts[i] <= byte < stops[i]` of object `objects[i]`."""
+
+    objects: Ints
+    starts: Ints
+    stops: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Needs:
+    """The bytes that a read needs, one row for each contiguous part of a chunk.
+
+    Row i is the bytes `starts[i]` to `stops[i]` of chunk `units[i]`; they are for `owners[i]`, a number by
+    which the reader finds what to do with them. Rows are sorted by object and start.
+    """
+
+    chunks: Units
+    units: Ints
+    owners: Ints
+    starts: Ints
+    stops: Ints
+    align: Ints | int
+    overlapping: bool = False
+
+    @classmethod
+    def sorted(cls, chunks: Units, units: Ints, owners: Ints, starts: Ints, stops: Ints, align: Ints | int, *, overlapping: bool) -> "Needs":
+        """Sort the rows by object, then by start."""
+        objects = chunks.objects[units]
+        if len(objects) and not _is_sorted(objects, starts):
+            order = np.lexsort((starts, objects))
+            units, owners, starts, stops = units[order], owners[order], starts[order], stops[order]
+            align = align if isinstance(align, int) else align[order]
+        return cls(chunks, units, owners, starts, stops, align, overlapping)
+
+    @staticmethod
+    def joined(needs: Sequence["Needs"]) -> "Needs":
+        """Put the needs of several reads together; their object numbers agree already, chunks are renumbered."""
+        if len(needs) == 1:
+            return needs[0]
+        counts = np.cumsum([0, *(len(n.chunks.objects) for n in needs)])
+        chunks = Units(
+            np.concatenate([n.chunks.objects for n in needs]),
+            np.concatenate([n.chunks.starts for n in needs]),
+            np.concatenate([n.chunks.stops for n in needs]),
+        )
+        return Needs.sorted(
+            chunks,
+            np.concatenate([n.units + base for n, base in zip(needs, counts, strict=False)]),
+            np.concatenate([n.owners for n in needs]),
+            np.concatenate([n.starts for n in needs]),
+            np.concatenate([n.stops for n in needs]),
+            np.concatenate([np.broadcast_to(np.int64(n.align), n.starts.shape) for n in needs]),
+            overlapping=True,
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def objects(self) -> Ints:
+        return self.chunks.objects[self.units]
+
+    def whole(self, rows: Ints) -> npt.NDArray[np.bool_]:
+        """Say which of the rows are encoded chunks, to be taken whole."""
+        return np.broadcast_to(np.asarray(self.align) == 0, self.starts.shape)[rows]
+
+    def merged(self) -> Ranges:
+        """Merge rows of one object that overlap or touch."""
+        objects, starts, stops = self.objects, self.starts, self.stops
+        if len(starts) < 2:
+            return Ranges(objects, starts, stops, self.align)
+        if self.overlapping:
+            stops = _running_stops(objects, stops)
+        first = np.empty(len(starts), np.bool_)
+        first[0] = True
+        np.greater(starts[1:], stops[:-1], out=first[1:])
+        first[1:] |= objects[1:] != objects[:-1]
+        if first.all():
+            return Ranges(objects, starts, stops, self.align)
+        heads = np.flatnonzero(first)
+        tails = np.append(heads[1:], len(starts)) - 1
+        align = self.align if isinstance(self.align, int) else _common_align(self.align, heads)
+        return Ranges(objects[heads], starts[heads], stops[tails], align)
+
+
+def _is_sorted(objects: Ints, starts: Ints) -> bool:
+    step = np.diff(objects)
+    return bool(((step > 0) | ((step == 0) & (np.diff(starts) >= 0))).all())
+
+
+def _running_stops(objects: Ints, stops: Ints) -> Ints:
+    """Replace each stop by the largest so far in its object."""
+    reach = int(stops.max()) + 1
+    dense = np.cumsum(np.diff(objects, prepend=objects[:1]) != 0)
+    return np.maximum.accumulate(stops + dense * reach) - dense * reach
+
+
+def _common_align(align: Ints, heads: Ints) -> Ints:
+    low, high = np.minimum.reduceat(align, heads), np.maximum.reduceat(align, heads)
+    return np.where(low == high, low, 0)

