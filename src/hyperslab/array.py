@@ -1,13 +1,23 @@
 """Arrays and groups as the user sees them: thin methods over the rooms below."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError, NotFoundError
-from hyperslab.execute import Options, ReadTask, Session, Snapshot, StoreReader, aread, default_session, plan_reads, read
+from hyperslab.execute import (
+    Options,
+    ReadTask,
+    Session,
+    Snapshot,
+    StoreReader,
+    aread,
+    default_session,
+    plan_reads,
+    read,
+)
 from hyperslab.formats import ArraySource, GroupSource, member_names, open_member, open_source
 from hyperslab.plan import Budget, Method
 from hyperslab.plan.explain import Explanation, explain
@@ -17,7 +27,9 @@ from hyperslab.store import Store, locate
 __all__ = ["Array", "Group", "LazyArray", "open", "read_many"]
 
 
-def open(url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None) -> "Array | Group":
+def open(
+    url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None
+) -> "Array | Group":
     """Open the array or group at `url`; its format is found out.
 
     `url` is a local path, `file://`, `memory://name/…` or `s3://bucket/…`; a path may go on inside
@@ -62,7 +74,9 @@ def read_many(
 class _Wanted:
     """One selection on its way into a result, or into the `out` that the user gave."""
 
-    def __init__(self, array: "Array", selection: Selection | Points, out: npt.NDArray[Any] | None = None) -> None:
+    def __init__(
+        self, array: "Array", selection: Selection | Points, out: npt.NDArray[Any] | None = None
+    ) -> None:
         self.array, self.selection, self.out = array, selection, out
         dtype, canonical = array.dtype, isinstance(selection, Selection)
         self.straight = canonical and selection.direct  # type: ignore[union-attr]
@@ -270,7 +284,11 @@ class LazyArray:
     @property
     def dtype(self) -> np.dtype[Any]:
         fields = self.selection.fields
-        return np.empty(0, self.array.dtype)[fields if isinstance(fields, str) else list(fields)].dtype if fields else self.array.dtype
+        return (
+            np.empty(0, self.array.dtype)[fields if isinstance(fields, str) else list(fields)].dtype
+            if fields
+            else self.array.dtype
+        )
 
     def __getitem__(self, key: Any) -> "LazyArray":
         return LazyArray(self.array, compose(self.selection, key, self.array.dtype.names))
@@ -305,7 +323,9 @@ class _Explain:
     def __getitem__(self, key: Any) -> Explanation:
         return self(key)
 
-    def __call__(self, key: Any = ..., *, phi: float | None = None, method: Method | None = None) -> Explanation:
+    def __call__(
+        self, key: Any = ..., *, phi: float | None = None, method: Method | None = None
+    ) -> Explanation:
         array, selection = self._array, self._array._parse(key)
         empty = np.empty(0, array.dtype)
         task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, empty)

@@ -112,7 +112,9 @@ class StoreConformance:
         with pytest.raises(InvalidInputError):
             place.store.head(key)
 
-    @pytest.mark.parametrize("key", ["a b", "ü/日本", "100%", "a%20b", "a#b", "a?b", "a+b", "a&b=c", "it's", "...", "c/0/0"])
+    @pytest.mark.parametrize(
+        "key", ["a b", "ü/日本", "100%", "a%20b", "a#b", "a?b", "a+b", "a&b=c", "it's", "...", "c/0/0"]
+    )
     def test_names_are_taken_literally(self, place, get, key):
         place.put(key, key.encode())
         assert bytes(get(place.store, key).data) == key.encode()

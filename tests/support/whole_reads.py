@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from math import prod
 from pathlib import Path
 
@@ -103,7 +102,3 @@ def read_chunk(reader: DirectoryReader | DictReader, layout: Layout, place: tupl
     data = data[layout.base : layout.base + prod(layout.chunks) * layout.stored.itemsize]
     flat = np.frombuffer(data, layout.stored).reshape([layout.chunks[axis] for axis in layout.order])
     return flat.transpose(np.argsort(layout.order))
-
-
-def every(*axes: object) -> list[tuple[object, ...]]:
-    return list(product(*axes))  # type: ignore[call-overload]

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hyperslab.errors import BudgetError
@@ -26,8 +26,16 @@ class Ledger:
     usd: float = 0.0
 
     def add(self, other: "Ledger") -> None:
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        # Spelled out: a loop over the fields would be a fifth of a small local read.
+        self.reads += other.reads
+        self.requests += other.requests
+        self.lookups += other.lookups
+        self.bytes += other.bytes
+        self.needed_bytes += other.needed_bytes
+        self.retries += other.retries
+        self.cache_hits += other.cache_hits
+        self.seconds += other.seconds
+        self.usd += other.usd
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -124,7 +132,9 @@ class Account:
 class Meter:
     """Keeps a read's ledger, and stops the read when a request would go over what it may still use."""
 
-    def __init__(self, ledger: Ledger, model: CostModel, limits: tuple[Budget, ...], plan: Plan | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, model: CostModel, limits: tuple[Budget, ...], plan: Plan | None = None
+    ) -> None:
         self.ledger, self.model, self.limits, self.plan = ledger, model, limits, plan
 
     def before(self, nbytes: int, *, lookup: bool = False) -> None:
@@ -133,7 +143,11 @@ class Meter:
         for limit in self.limits:
             usd = ledger.usd + float(self.model.usd(1, nbytes))
             over = limit.exceeded(
-                Estimate(requests=ledger.requests + ledger.lookups + 1, fetched_bytes=ledger.bytes + nbytes, usd=usd)
+                Estimate(
+                    requests=ledger.requests + ledger.lookups + 1,
+                    fetched_bytes=ledger.bytes + nbytes,
+                    usd=usd,
+                )
             )
             if over:
                 raise BudgetError(f"the read was stopped at its budget ({over}), retries included", self.plan)

@@ -37,7 +37,14 @@ class Clock:
         return None if self.end is None else max(0.0, self.end - time.monotonic())
 
 
-def map_pieces(store: LocalStore, pieces: Pieces, target: npt.NDArray[Any], meter: Meter, pool: Callable[[], ThreadPoolExecutor], clock: Clock) -> None:
+def map_pieces(
+    store: LocalStore,
+    pieces: Pieces,
+    target: npt.NDArray[Any],
+    meter: Meter,
+    pool: Callable[[], ThreadPoolExecutor],
+    clock: Clock,
+) -> None:
     """Copy the cells of plain chunks straight from the mapped files into the result."""
     size = pieces.layout.stored.itemsize
     count = len(pieces)
@@ -57,7 +64,14 @@ def map_pieces(store: LocalStore, pieces: Pieces, target: npt.NDArray[Any], mete
     meter.ledger.bytes += pieces.cells * size
 
 
-def _map_piece(store: LocalStore, pieces: Pieces, piece: int, coords: tuple[int, ...], target: npt.NDArray[Any], release: bool) -> None:
+def _map_piece(
+    store: LocalStore,
+    pieces: Pieces,
+    piece: int,
+    coords: tuple[int, ...],
+    target: npt.NDArray[Any],
+    release: bool,
+) -> None:
     layout = pieces.layout
     key = layout.keys.key(coords)
     try:

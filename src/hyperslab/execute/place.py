@@ -39,7 +39,9 @@ def place_bytes(pieces: Pieces, piece: int, target: Array, data: npt.NDArray[np.
         _place_box(pieces, piece, target, data, first)
 
 
-def _place_points(pieces: PointPieces, piece: int, target: Array, data: npt.NDArray[np.uint8], first: int) -> None:
+def _place_points(
+    pieces: PointPieces, piece: int, target: Array, data: npt.NDArray[np.uint8], first: int
+) -> None:
     size = pieces.layout.stored.itemsize
     low, high = int(pieces.bounds[piece]), int(pieces.bounds[piece + 1])
     cell = first // size
@@ -74,7 +76,7 @@ def _cell_ranks(pieces: BoxPieces, places: list[int], cell: int) -> tuple[int, .
         if part.picks is None:
             ranks.append((at - part.lows[place]) // part.step)
         else:
-            ranks.append(int(np.searchsorted(part.source(place), at)))
+            ranks.append(int(np.searchsorted(part.picks[part.target(place)], at)))
     return tuple(ranks[::-1])
 
 

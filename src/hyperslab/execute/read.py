@@ -73,7 +73,7 @@ class _Reading:
     tasks: Sequence[ReadTask]
     options: Options
     model: CostModel
-    pieces: list[Pieces]
+    pieces: Sequence[Pieces]
     clock: Clock
     ledger: Ledger = field(default_factory=lambda: Ledger(reads=1))
     tables: dict[str, ChunkTable] = field(default_factory=dict)
@@ -85,8 +85,10 @@ class _Reading:
     @classmethod
     def of(cls, session: Session, tasks: Sequence[ReadTask], options: Options) -> "_Reading":
         store = tasks[0].store
-        pieces: list[Pieces] = [pieces_of(task.layout, task.selection) for task in tasks]
-        return cls(session, store, tasks, options, session.model(store, options.phi), pieces, Clock(options.deadline))
+        pieces = [pieces_of(task.layout, task.selection) for task in tasks]
+        return cls(
+            session, store, tasks, options, session.model(store, options.phi), pieces, Clock(options.deadline)
+        )
 
     @property
     def direct(self) -> bool:
@@ -177,7 +179,9 @@ class _Reading:
             if task.layout.index is None:
                 continue
             per_object = task.layout.chunks_per_object
-            for coords in {tuple(c // n for c, n in zip(at, per_object, strict=True)) for at in pieces.chunks()}:
+            for coords in {
+                tuple(c // n for c, n in zip(at, per_object, strict=True)) for at in pieces.chunks()
+            }:
                 key = task.layout.keys.key(coords)
                 etag = self._etag(key)
                 table = self.session.cache.get((self.store.address, key, etag, "index")) if etag else None
@@ -198,7 +202,9 @@ class _Reading:
     def run(self) -> Run:
         """Return the plan ready to be carried out."""
         plan = self.plan or self.make_plan()
-        run = Run(plan, self.store, [task.target for task in self.tasks], self._snapshots(), self.session.cache)
+        run = Run(
+            plan, self.store, [task.target for task in self.tasks], self._snapshots(), self.session.cache
+        )
         run.etags.update(self.etags)
         return run
 
@@ -225,15 +231,15 @@ class _Reading:
 def read(session: Session, tasks: Sequence[ReadTask], options: Options) -> Ledger:
     """Fill the targets of all tasks; return what it cost."""
     session.check_open()
-    total = Ledger()
+    ledgers = []
     for group in _by_store(tasks):
         reading = _Reading.of(session, group, options)
         if isinstance(reading.store, LocalStore):
             _read_local(reading)
         else:
             _wait(session, reading)
-        total.add(reading.ledger)
-    return total
+        ledgers.append(reading.ledger)
+    return _sum(ledgers)
 
 
 async def aread(session: Session, tasks: Sequence[ReadTask], options: Options) -> Ledger:
@@ -241,14 +247,23 @@ async def aread(session: Session, tasks: Sequence[ReadTask], options: Options) -
     import asyncio
 
     session.check_open()
-    total = Ledger()
+    ledgers = []
     for group in _by_store(tasks):
         reading = _Reading.of(session, group, options)
         if isinstance(reading.store, LocalStore):
             await asyncio.to_thread(_read_local, reading)
         else:
             await asyncio.wrap_future(session.submit(_read_remote(reading)))
-        total.add(reading.ledger)
+        ledgers.append(reading.ledger)
+    return _sum(ledgers)
+
+
+def _sum(ledgers: list[Ledger]) -> Ledger:
+    if len(ledgers) == 1:
+        return ledgers[0]
+    total = Ledger()
+    for ledger in ledgers:
+        total.add(ledger)
     return total
 
 
@@ -279,18 +294,20 @@ def _read_local(reading: _Reading) -> None:
             return
         meter = reading.admit()
         run = reading.run()
-        tools = {"meter": meter, "pool": session.pool, "clock": reading.clock}
         if run.plan.lookups:
+            first = run
             local.run_jobs(
-                store, run.lookups(), done=lambda job, reply: reading.take_table(run, job, reply),
-                missing=lambda job: reading.take_missing(run, job), skip=_never, **tools,
+                store, first.lookups(), done=lambda job, reply: reading.take_table(first, job, reply),
+                missing=lambda job: reading.take_missing(first, job), skip=_never,
+                meter=meter, pool=session.pool, clock=reading.clock,
             )  # fmt: skip
             reading.make_plan()
             run = reading.run()
         reading.without_requests(run)
         local.run_jobs(
-            store, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone, **tools
-        )
+            store, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone,
+            meter=meter, pool=session.pool, clock=reading.clock,
+        )  # fmt: skip
     finally:
         reading.ledger.needed_bytes = _needed(reading)
         reading.finish(started)

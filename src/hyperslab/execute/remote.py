@@ -40,7 +40,9 @@ class Gate:
 class Limits:
     """What all reads of a session share while they run."""
 
-    def __init__(self, *, concurrency: int, memory_bytes: int, retries: int, timeout_s: float, pool: ThreadPoolExecutor) -> None:
+    def __init__(
+        self, *, concurrency: int, memory_bytes: int, retries: int, timeout_s: float, pool: ThreadPoolExecutor
+    ) -> None:
         self.concurrency, self.retries, self.timeout_s, self.pool = concurrency, retries, timeout_s, pool
         self.in_flight = asyncio.Semaphore(concurrency)
         self.memory = Gate(memory_bytes)

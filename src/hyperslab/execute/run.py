@@ -41,15 +41,28 @@ class Job:
     nbytes: int
     if_match: str | None = None
     lookup: bool = False
+    # The rows of the plan's needs that a range may hold.
+    rows: tuple[int, int] = (0, 0)
 
 
 class Run:
     """Carries one plan through: `jobs` gives requests, `done` and `missing` take the answers, in any thread."""
 
     def __init__(
-        self, plan: Plan, store: Store, targets: list[npt.NDArray[Any]], snapshots: list[Snapshot], cache: MemoryCache
+        self,
+        plan: Plan,
+        store: Store,
+        targets: list[npt.NDArray[Any]],
+        snapshots: list[Snapshot],
+        cache: MemoryCache,
     ) -> None:
-        self.plan, self.store, self.targets, self.snapshots, self.cache = plan, store, targets, snapshots, cache
+        self.plan, self.store, self.targets, self.snapshots, self.cache = (
+            plan,
+            store,
+            targets,
+            snapshots,
+            cache,
+        )
         # The version of each object that this read has seen, by key.
         self.etags: dict[str, str] = {}
         self.gone: set[int] = set()
@@ -77,11 +90,16 @@ class Run:
             nbytes = layout.chunk_nbytes * int(np.prod(layout.chunks_per_object))
             yield Job(number, plan.keys[number], None, nbytes, self._pinned(number))
         requests = plan.requests
-        sizes = requests.stops - requests.starts
-        for i in np.argsort(-sizes, kind="stable").tolist():
-            number = int(requests.objects[i])
-            span = (int(requests.starts[i]), int(requests.stops[i]))
-            yield Job(number, plan.keys[number], span, span[1] - span[0], self._pinned(number))
+        if not len(requests):
+            return
+        firsts, lasts = plan.needs.rows_in(requests)
+        order = np.argsort(requests.starts - requests.stops, kind="stable")
+        columns = (requests.objects, requests.starts, requests.stops, firsts, lasts)
+        for number, start, stop, first, last in zip(
+            *(column[order].tolist() for column in columns), strict=True
+        ):
+            pinned = self._pinned(number)
+            yield Job(number, plan.keys[number], (start, stop), stop - start, pinned, rows=(first, last))
 
     def _pinned(self, number: int) -> str | None:
         """The version that a shard's index, or an earlier answer, belongs to."""
@@ -153,10 +171,16 @@ class Run:
         if layout.index is None:
             self._decode(job, reply, data, owners)
             return
-        span = slice(0, layout.index.nbytes) if layout.index.location == "start" else slice(-layout.index.nbytes, None)
+        span = (
+            slice(0, layout.index.nbytes)
+            if layout.index.location == "start"
+            else slice(-layout.index.nbytes, None)
+        )
         if len(data) < layout.index.nbytes:
-            raise IntegrityError(f"shard {job.key!r} holds {len(data)} bytes, less than its index of {layout.index.nbytes}")
-        offsets, lengths = self._parse_index(layout, memoryview(data[span]), len(data), job.key)
+            raise IntegrityError(
+                f"shard {job.key!r} holds {len(data)} bytes, less than its index of {layout.index.nbytes}"
+            )
+        offsets, lengths = self._parse_index(layout, data[span].data, len(data), job.key)
         self._keep(job, reply, "index", (offsets, lengths), offsets.nbytes * 2)
         for owner in owners:
             inner = self.inner_of(owner)
@@ -178,32 +202,35 @@ class Run:
         """Serve every row of the plan's needs that lies in this range."""
         if not isinstance(job.span, tuple):
             raise InternalError(f"a range without bounds: {job}")
-        start, stop = job.span
+        start = job.span[0]
         needs = self.plan.needs
-        rows = self._rows_in(job.number, start, stop)
+        rows = np.arange(*job.rows)
+        if needs.overlapping:
+            rows = rows[needs.stops[rows] > start]
         whole = needs.whole(rows)
-        for low in np.unique(needs.starts[rows[whole]]).tolist():
+        for low in np.unique(needs.starts[rows[whole]]).tolist() if whole.any() else ():
             same = rows[whole][needs.starts[rows[whole]] == low]
             high = int(needs.stops[same[0]])
             self._decode(job, reply, data[low - start : high - start], needs.owners[same].tolist())
         rows = rows[~whole]
         owners = needs.owners[rows]
-        for owner in np.unique(owners).tolist():
-            mine = rows[owners == owner]
-            low = max(start, int(needs.starts[mine].min()))
-            high = min(stop, int(needs.stops[mine].max()))
-            read, piece = self.plan.read_of(owner)
-            base = int(needs.chunks.starts[needs.units[mine[0]]])
-            place_bytes(self.plan.reads[read], piece, self.targets[read], data[low - start : high - start], low - base)
+        one = not needs.overlapping and len(owners) > 0 and owners[0] == owners[-1]
+        for owner in owners[:1].tolist() if one else np.unique(owners).tolist():
+            self._place_rows(owner, rows if one else rows[owners == owner], job, reply, data)
 
-    def _rows_in(self, number: int, start: int, stop: int) -> npt.NDArray[np.int64]:
+    def _place_rows(
+        self, owner: int, rows: npt.NDArray[np.int64], job: Job, reply: Reply, data: Bytes
+    ) -> None:
+        """Put the part of a plain chunk that an answer holds into the result."""
+        start, stop = job.span  # type: ignore[misc]
         needs = self.plan.needs
-        low, high = np.searchsorted(self._objects, [number, number + 1])
-        last = low + np.searchsorted(needs.starts[low:high], stop)
-        if needs.overlapping:
-            return low + np.flatnonzero(needs.stops[low:last] > start)
-        first = low + np.searchsorted(needs.stops[low:high], start, side="right")
-        return np.arange(first, last)
+        read, piece = self.plan.read_of(owner)
+        pieces = self.plan.reads[read]
+        _check_object(pieces.layout, reply, job.key)
+        base = int(needs.chunks.starts[needs.units[rows[0]]])
+        low = max(start, int(needs.starts[rows[0]]))
+        high = min(stop, int(needs.stops[rows].max()))
+        place_bytes(pieces, piece, self.targets[read], data[low - start : high - start], low - base)
 
     def _decode(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
         read, _ = self.plan.read_of(owners[0])
@@ -211,7 +238,7 @@ class Run:
         if layout.decoder is None:
             chunk = self._plain_chunk(owners[0], data, job.key)
         else:
-            chunk = layout.decoder.decode(memoryview(data), job.key)
+            chunk = layout.decoder.decode(data.data, job.key)
             self._keep(job, reply, self.inner_of(owners[0]), chunk, chunk.nbytes)
         for owner in owners:
             self.place(owner, chunk)
@@ -245,3 +272,14 @@ class Run:
         for snapshot in self.snapshots:
             snapshot.etags[job.key] = reply.etag
         self.cache.put((self.store.address, job.key, reply.etag, what), value, nbytes)
+
+
+def _check_object(layout: Layout, reply: Reply, key: str) -> None:
+    """Refuse a plain chunk whose object has another size than the metadata says: its cells would be wrong."""
+    expected = layout.base + layout.chunk_nbytes
+    if (
+        layout.index is None
+        and reply.object_nbytes != expected
+        and (layout.sparse or reply.object_nbytes < expected)
+    ):
+        raise ChunkSizeError(key, reply.object_nbytes, expected)

@@ -177,7 +177,9 @@ class _Threads:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._loop.run_forever, name="hyperslab-loop", daemon=True)
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="hyperslab-loop", daemon=True
+                )
                 self._thread.start()
             loop = self._loop
         return asyncio.run_coroutine_threadsafe(work, loop)
@@ -225,7 +227,9 @@ def _drain(loop: "AbstractEventLoop") -> None:
         return
 
 
-def _check(concurrency: int | None, memory: int, cache: int, phi: float, retries: int, timeout_s: float) -> None:
+def _check(
+    concurrency: int | None, memory: int, cache: int, phi: float, retries: int, timeout_s: float
+) -> None:
     if concurrency is not None and concurrency < 1:
         raise InvalidInputError(f"concurrency must be 1 or more, not {concurrency}")
     if memory < 1 << 20 or cache < 0:

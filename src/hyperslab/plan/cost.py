@@ -97,7 +97,15 @@ class CostModel:
         return request / (byte_s + self.phi * self.prices.byte_usd)
 
     def estimate(
-        self, *, requests: int, needed: int, fetched: int, largest: int, lookups: int = 0, lookup_bytes: int = 0, exact: bool = True
+        self,
+        *,
+        requests: int,
+        needed: int,
+        fetched: int,
+        largest: int,
+        lookups: int = 0,
+        lookup_bytes: int = 0,
+        exact: bool = True,
     ) -> Estimate:
         """Price a plan: lookups first, then data."""
         seconds = float(self.seconds(requests, fetched, largest)) if requests else 0.0

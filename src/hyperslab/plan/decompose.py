@@ -59,7 +59,8 @@ def decompose(layout: Layout, parts: Sequence[AxisParts]) -> tuple[Ints, Ints, I
 
 def _full_parts(part: AxisParts, size: int) -> tuple[list[int], list[int]]:
     """Split the parts of an axis into those that take whole chunks and the others."""
-    full, cut = [], []
+    full: list[int] = []
+    cut: list[int] = []
     for i, count in enumerate(part.counts):
         (full if count == size else cut).append(i)
     return full, cut
@@ -75,7 +76,7 @@ def _block(
     piece_strides: list[int],
 ) -> tuple[Ints, Ints, Ints]:
     """Enumerate the runs along axis `order[level]`, over all cells of slower axes and `whole` parts of faster ones."""
-    start = piece = np.int64(0)
+    start = piece = np.zeros((), np.int64)
     for axis in order[:level]:
         offsets, owners = _cells(parts[axis])
         start = np.add.outer(start, offsets * strides[axis])

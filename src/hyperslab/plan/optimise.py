@@ -72,7 +72,9 @@ def optimise(needs: Needs, model: CostModel, *, others: int = 0, other_bytes: in
         return ranges
     gaps = _Gaps.between(ranges)
     if len(gaps.sizes) <= _FEW_GAPS:
-        tries = [_cut_well(_best_of_all(ranges, gaps, model, others, other_bytes), model, others, other_bytes)]
+        tries = [
+            _cut_well(_best_of_all(ranges, gaps, model, others, other_bytes), model, others, other_bytes)
+        ]
     else:
         requests = len(ranges) + others - np.arange(len(gaps.sizes) + 1)
         best = model.best(requests, gaps.closed_bytes + (ranges.nbytes + other_bytes))
@@ -81,7 +83,7 @@ def optimise(needs: Needs, model: CostModel, *, others: int = 0, other_bytes: in
             # The largest request sets the pace: open more gaps, with their cuts.
             fewer = {0, best // 4, best // 2}
             tries += [_cut_well(_close(ranges, gaps, k), model, others, other_bytes) for k in fewer]
-    grouped, limit = min(tries, key=lambda t: _full_cost(*t, model, others, other_bytes)) if tries[1:] else tries[0]
+    grouped, limit = min(tries, key=lambda t: _full_cost(t[0], t[1], model, others, other_bytes))
     return _cut(grouped, ranges, limit)
 
 
@@ -121,8 +123,11 @@ class _Gaps:
             return np.zeros(len(self.sizes), np.bool_)
         limit = self.ascending[count - 1]
         left = int(np.searchsorted(self.ascending, limit, side="right")) - count
-        spread = (left + 1) * self.ranks // (self.equals + 1) < (left + 1) * (self.ranks + 1) // (self.equals + 1)
-        return (self.sizes < limit) | ((self.sizes == limit) & ~spread)
+        spread = (left + 1) * self.ranks // (self.equals + 1) < (left + 1) * (self.ranks + 1) // (
+            self.equals + 1
+        )
+        closed: npt.NDArray[np.bool_] = (self.sizes < limit) | ((self.sizes == limit) & ~spread)
+        return closed
 
 
 def _close(ranges: Ranges, gaps: _Gaps, count: int) -> Ranges:
@@ -158,7 +163,9 @@ def _best_of_all(ranges: Ranges, gaps: _Gaps, model: CostModel, others: int, oth
 def _cut_well(grouped: Ranges, model: CostModel, others: int, other_bytes: int) -> tuple[Ranges, int]:
     """Return the groups and the size at which cutting them costs least (0: none is cut)."""
     sizes = grouped.stops - grouped.starts
-    cuttable = sizes if isinstance(grouped.align, int) and grouped.align else sizes[np.asarray(grouped.align) > 0]
+    cuttable = (
+        sizes if isinstance(grouped.align, int) and grouped.align else sizes[np.asarray(grouped.align) > 0]
+    )
     largest = int(cuttable.max()) if len(cuttable) else 0
     if largest < 2 * _MIN_CUT_BYTES:
         return grouped, 0
@@ -210,14 +217,24 @@ def _cut(grouped: Ranges, ranges: Ranges, limit: int) -> Ranges:
     stops = np.append(np.where(inner, lows, 0)[1:], 0)
     stops = np.where(np.append(inner[1:], False), stops, grouped.stops[owner])
     keep = stops > starts
-    return Ranges(grouped.objects[owner][keep], starts[keep], stops[keep], grouped.align if isinstance(grouped.align, int) else grouped.align[owner][keep])
+    return Ranges(
+        grouped.objects[owner][keep],
+        starts[keep],
+        stops[keep],
+        grouped.align if isinstance(grouped.align, int) else grouped.align[owner][keep],
+    )
 
 
 def _snap(objects: Ints, cuts: Ints, ranges: Ranges) -> tuple[Ints, Ints]:
     """Move each cut to a border of cells; return where the bytes before it end and those after it begin."""
     reach = int(max(ranges.stops.max(), cuts.max())) + 1
     names, dense = np.unique(ranges.objects, return_inverse=True)
-    at = np.searchsorted(dense * reach + ranges.starts, np.searchsorted(names, objects) * reach + cuts, side="right") - 1
+    at = (
+        np.searchsorted(
+            dense * reach + ranges.starts, np.searchsorted(names, objects) * reach + cuts, side="right"
+        )
+        - 1
+    )
     align = np.broadcast_to(np.asarray(ranges.align), len(ranges))[at]
     starts, stops = ranges.starts[at], ranges.stops[at]
     within = starts + (cuts - starts) // np.maximum(align, 1) * np.maximum(align, 1)

@@ -16,7 +16,9 @@ def paper(needs: Needs, model: CostModel) -> Ranges:
     ranges = needs.merged()
     wholes = get(needs)
     chosen: list[tuple[int, int, int]] = []
-    for obj, low, high in zip(wholes.objects.tolist(), wholes.starts.tolist(), wholes.stops.tolist(), strict=True):
+    for obj, low, high in zip(
+        wholes.objects.tolist(), wholes.starts.tolist(), wholes.stops.tolist(), strict=True
+    ):
         inside = (ranges.objects == obj) & (ranges.stops > low) & (ranges.starts < high)
         starts, stops = np.maximum(ranges.starts[inside], low), np.minimum(ranges.stops[inside], high)
         align = np.broadcast_to(np.asarray(ranges.align), len(ranges))[inside]
@@ -45,7 +47,11 @@ def refine(starts: Ints, stops: Ints, model: CostModel, *, align: int = 1) -> li
     assigned: list[tuple[int, int]] = []
     while pending:
         first, last, low, high = pending.popleft()
-        halves = _halve(first, last, low, high, align) if last - first == 1 else _open(first, last, low, high, starts, stops)
+        halves = (
+            _halve(first, last, low, high, align)
+            if last - first == 1
+            else _open(first, last, low, high, starts, stops)
+        )
         if halves and _one(high - low, model) > sum(_one(h[3] - h[2], model) for h in halves):
             pending.extend(halves)
         else:

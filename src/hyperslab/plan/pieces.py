@@ -18,7 +18,8 @@ __all__ = ["BoxPieces", "Pieces", "PointPieces", "pieces_of"]
 class Pieces(Protocol):
     """The pieces of one read, numbered from 0."""
 
-    layout: Layout
+    @property
+    def layout(self) -> Layout: ...
 
     def __len__(self) -> int: ...
 
@@ -132,7 +133,9 @@ class PointPieces:
 def pieces_of(layout: Layout, selection: Selection | Points) -> BoxPieces | PointPieces:
     """Cut a selection at the array's chunk borders."""
     if isinstance(selection, Selection):
-        parts = tuple([project(axis, chunk) for axis, chunk in zip(selection.axes, layout.chunks, strict=True)])
+        parts = tuple(
+            [project(axis, chunk) for axis, chunk in zip(selection.axes, layout.chunks, strict=True)]
+        )
         return BoxPieces(layout, parts, selection.counts)
     coords = [axis // chunk for axis, chunk in zip(selection.coords, layout.chunks, strict=True)]
     local = [axis - c * chunk for axis, c, chunk in zip(selection.coords, coords, layout.chunks, strict=True)]
@@ -145,4 +148,6 @@ def pieces_of(layout: Layout, selection: Selection | Points) -> BoxPieces | Poin
     flat = flat[order]
     heads = np.flatnonzero(np.diff(flat, prepend=-1))
     bounds = np.append(heads, len(flat))
-    return PointPieces(layout, order, offsets[order], tuple(a[order] for a in local), tuple(a[order] for a in coords), bounds)
+    return PointPieces(
+        layout, order, offsets[order], tuple(a[order] for a in local), tuple(a[order] for a in coords), bounds
+    )

@@ -26,7 +26,9 @@ ChunkTable = tuple[Ints, Ints]
 def check_method(method: str | None) -> Method | None:
     """Return `method` if there is such a one."""
     if method is not None and method not in get_args(Method):
-        raise InvalidInputError(f"method must be one of {', '.join(get_args(Method))} or None, not {method!r}")
+        raise InvalidInputError(
+            f"method must be one of {', '.join(get_args(Method))} or None, not {method!r}"
+        )
     return method  # type: ignore[return-value]
 
 
@@ -129,7 +131,9 @@ def direct_plan(reads: Sequence[Pieces], model: CostModel) -> Plan:
     estimate = model.estimate(requests=count, needed=total, fetched=total, largest=largest)
     needs = _no_needs()
     nothing = Ranges(needs.starts, needs.starts, needs.starts)
-    return Plan(model, None, tuple(reads), (), [], needs, nothing, {}, {}, [], [], estimate, count, direct=True)
+    return Plan(
+        model, None, tuple(reads), (), [], needs, nothing, {}, {}, [], [], estimate, count, direct=True
+    )
 
 
 def _choose(needs: Needs, model: CostModel, method: Method | None, others: int, other_bytes: int) -> Ranges:
@@ -161,7 +165,9 @@ def _add_plain(draft: _Draft, read: Pieces, base: int) -> None:
     draft.needed_bytes += int((stops - starts).sum())
 
 
-def _add_encoded(draft: _Draft, read: Pieces, base: int, is_cached: Callable[[str, int], bool] | None) -> None:
+def _add_encoded(
+    draft: _Draft, read: Pieces, base: int, is_cached: Callable[[str, int], bool] | None
+) -> None:
     """Chunks that are whole objects of a size that is not known beforehand."""
     layout = read.layout
     for piece, coords in enumerate(read.chunks()):

@@ -34,8 +34,15 @@ class Profile:
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.in_flight, self.in_flight[1:], strict=False))
         if not self.in_flight or len(self.in_flight) != len(self.bandwidth) or not ascending:
-            raise InvalidInputError("a profile needs as many bandwidths as ascending numbers of requests in flight")
-        if self.in_flight[0] != 1 or min(self.bandwidth) <= 0 or min(self.latency_s, self.request_s) < 0 or self.concurrency < 1:
+            raise InvalidInputError(
+                "a profile needs as many bandwidths as ascending numbers of requests in flight"
+            )
+        if (
+            self.in_flight[0] != 1
+            or min(self.bandwidth) <= 0
+            or min(self.latency_s, self.request_s) < 0
+            or self.concurrency < 1
+        ):
             raise InvalidInputError(
                 "a profile starts at 1 request in flight, with bandwidths above 0, latency from 0, concurrency from 1"
             )
@@ -48,7 +55,9 @@ class Profile:
     @property
     def n_min(self) -> int:
         """The fewest requests in flight that reach 90% of the best bandwidth."""
-        return next(n for n, b in zip(self.in_flight, self.bandwidth, strict=True) if b >= 0.9 * max(self.bandwidth))
+        return next(
+            n for n, b in zip(self.in_flight, self.bandwidth, strict=True) if b >= 0.9 * max(self.bandwidth)
+        )
 
     @property
     def n_max(self) -> int:
@@ -78,7 +87,9 @@ def _built_in() -> dict[str, Profile]:
         Profile("local", 4e-6, (1, 2, 4), (2500 * mb, 4000 * mb, 4500 * mb), 4, 1e-6),
         Profile("memory", 2e-5, (1, 4), (4000 * mb, 4000 * mb), 4, 1e-4),
         # A client in the bucket's region: about 30 ms to the first byte, 85 MB/s a connection.
-        Profile("s3", 0.03, (1, 4, 16, 64, 128), (85 * mb, 330 * mb, 1150 * mb, 1250 * mb, 1250 * mb), 64, 2e-4),
+        Profile(
+            "s3", 0.03, (1, 4, 16, 64, 128), (85 * mb, 330 * mb, 1150 * mb, 1250 * mb, 1250 * mb), 64, 2e-4
+        ),
         # The same from outside, over a line of 1 Gbit/s.
         Profile("s3-internet", 0.09, (1, 4, 16, 64), (25 * mb, 90 * mb, 117 * mb, 119 * mb), 64, 2e-4),
     )

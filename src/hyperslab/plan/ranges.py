@@ -57,7 +57,17 @@ class Needs:
     overlapping: bool = False
 
     @classmethod
-    def sorted(cls, chunks: Units, units: Ints, owners: Ints, starts: Ints, stops: Ints, align: Ints | int, *, overlapping: bool) -> "Needs":
+    def sorted(
+        cls,
+        chunks: Units,
+        units: Ints,
+        owners: Ints,
+        starts: Ints,
+        stops: Ints,
+        align: Ints | int,
+        *,
+        overlapping: bool,
+    ) -> "Needs":
         """Sort the rows by object, then by start."""
         objects = chunks.objects[units]
         if len(objects) and not _is_sorted(objects, starts):
@@ -98,6 +108,21 @@ class Needs:
         """Say which of the rows are encoded chunks, to be taken whole."""
         return np.broadcast_to(np.asarray(self.align) == 0, self.starts.shape)[rows]
 
+    def rows_in(self, requests: Ranges) -> tuple[Ints, Ints]:
+        """Return for each request the first row that it may hold and the row after the last.
+
+        With overlapping rows there may be some between them that end before the request starts.
+        """
+        objects, stops = self.objects, self.stops
+        if self.overlapping and len(stops):
+            stops = _running_stops(objects, stops)
+        reach = int(max(stops.max(initial=0), requests.stops.max(initial=0))) + 1
+        firsts = np.searchsorted(
+            objects * reach + stops, requests.objects * reach + requests.starts, side="right"
+        )
+        lasts = np.searchsorted(objects * reach + self.starts, requests.objects * reach + requests.stops)
+        return firsts, lasts
+
     def merged(self) -> Ranges:
         """Merge rows of one object that overlap or touch."""
         objects, starts, stops = self.objects, self.starts, self.stops
@@ -126,9 +151,11 @@ def _running_stops(objects: Ints, stops: Ints) -> Ints:
     """Replace each stop by the largest so far in its object."""
     reach = int(stops.max()) + 1
     dense = np.cumsum(np.diff(objects, prepend=objects[:1]) != 0)
-    return np.maximum.accumulate(stops + dense * reach) - dense * reach
+    highest: Ints = np.maximum.accumulate(stops + dense * reach)
+    return highest - dense * reach
 
 
 def _common_align(align: Ints, heads: Ints) -> Ints:
     low, high = np.minimum.reduceat(align, heads), np.maximum.reduceat(align, heads)
-    return np.where(low == high, low, 0)
+    common: Ints = np.where(low == high, low, 0)
+    return common

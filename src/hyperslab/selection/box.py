@@ -64,8 +64,10 @@ def boxes_of_run(first: Sequence[int], last: Sequence[int], counts: Sequence[int
 
     At most two boxes per axis and one more; they are given as keys, in no special order.
 
-    >>> boxes_of_run((0, 2), (2, 1), (3, 4))
-    [(slice(0, 1, None), slice(2, 4, None)), (slice(2, 3, None), slice(0, 2, None)), (slice(1, 2, None), slice(0, 4, None))]
+    >>> boxes_of_run((0, 2), (2, 1), (3, 4))  # doctest: +NORMALIZE_WHITESPACE
+    [(slice(0, 1, None), slice(2, 4, None)),
+     (slice(2, 3, None), slice(0, 2, None)),
+     (slice(1, 2, None), slice(0, 4, None))]
     """
     if not counts:
         return [()]

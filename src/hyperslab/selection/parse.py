@@ -100,7 +100,9 @@ def _is_whole_mask(item: Any, shape: tuple[int, ...]) -> bool:
     if isinstance(item, np.ndarray):
         return item.dtype == bool and item.ndim > 1
     # A list of lists of bools; one level of bools is a mask of one axis.
-    return isinstance(item, list) and bool(item) and isinstance(item[0], list) and np.asarray(item).dtype == bool
+    return (
+        isinstance(item, list) and bool(item) and isinstance(item[0], list) and np.asarray(item).dtype == bool
+    )
 
 
 def _points_of_mask(mask: npt.NDArray[Any], shape: tuple[int, ...], fields: Fields) -> Points:
@@ -124,7 +126,9 @@ def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[tuple[Any, 
             given += 1
     missing = len(shape) - given
     if missing < 0:
-        raise SelectionError(f"too many indices for array: array is {len(shape)}-dimensional, but {given} were indexed")
+        raise SelectionError(
+            f"too many indices for array: array is {len(shape)}-dimensional, but {given} were indexed"
+        )
     full = [slice(None)] * missing
     for item in items:
         if item is Ellipsis:
@@ -177,7 +181,9 @@ def _index_array(item: Any, length: int, axis: int) -> npt.NDArray[np.int64]:
         raise SelectionError(f"index for axis {axis} is not an array: {error}") from None
     if array.dtype == bool:
         if array.shape != (length,):
-            raise SelectionError(f"boolean mask for axis {axis} has shape {array.shape}, the axis has size {length}")
+            raise SelectionError(
+                f"boolean mask for axis {axis} has shape {array.shape}, the axis has size {length}"
+            )
         return np.flatnonzero(array).astype(np.int64, copy=False)
     if array.size == 0 and array.dtype == float:
         array = array.astype(np.int64)

@@ -51,6 +51,8 @@ class Selection:
 
     @property
     def result_shape(self) -> tuple[int, ...]:
+        if not self.orders and len(self.kept) == len(self.axes) and NEW not in self.kept:
+            return self.counts
         sizes = list(self.counts)
         for axis, order in self.orders:
             sizes[axis] = len(order)

@@ -32,7 +32,7 @@ _DENIED = {
 class Place:
     """A store as a person knows it, and what must not be shown of it.
 
-    `login_apart` is the store's own host where another one hands out the credentials.
+    `login_apart` is the store's own URL where another host hands out the credentials.
     """
 
     name: str
@@ -100,8 +100,13 @@ def _is_login(text: str, place: Place) -> bool:
     """Whether it was not the store that failed, but the service that hands out credentials."""
     asked = _ASKED_URL.search(text)
     if asked is not None and place.login_apart is not None:
-        return urlsplit(asked[1]).hostname != place.login_apart
+        return _host(asked[1]) != _host(place.login_apart)
     return re.search(r"Failed to read (EKS )?token file", text) is not None
+
+
+def _host(url: str) -> tuple[str | None, int]:
+    parts = urlsplit(url)
+    return parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)
 
 
 def _wrong_region(place: Place, region: str) -> StoreError:

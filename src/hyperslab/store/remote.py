@@ -123,7 +123,9 @@ class RemoteStore:
         try:
             found = _within(LIST_S, obstore.list_with_delimiter_async, client, prefix or None)
         except TimeoutError:
-            raise transient(f"listing {self._name}/{prefix} took over {LIST_S} s; open by path instead") from None
+            raise transient(
+                f"listing {self._name}/{prefix} took over {LIST_S} s; open by path instead"
+            ) from None
         except Exception as error:  # noqa: BLE001
             raise self._failed(error, prefix, None) from None
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
@@ -196,8 +198,7 @@ class S3Backend:
         settings = self.settings
         name = f"s3://{settings.bucket}" + (f" at {settings.endpoint}" if settings.endpoint else "")
         delegated = not settings.anonymous and settings.access_key_id is None
-        host = settings.url(self._region or "").split("//")[1].split("/")[0].partition(":")[0]
-        return Place(name, host.lower() if delegated else None, settings.secrets)
+        return Place(name, settings.url(self._region or "") if delegated else None, settings.secrets)
 
     def client(self, obstore: Any, timeout_s: float) -> Any:
         settings = self.settings

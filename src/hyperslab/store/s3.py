@@ -91,13 +91,14 @@ def read_settings(
     environ = os.environ if environment is None else environment
     given = _given(options or {})
     profile = _Profile(given.get("profile"), environ)
+    endpoint = _endpoint(given, environ, profile)
     anonymous = _switch("anonymous", given, "AWS_SKIP_SIGNATURE", environ)
     keys = (None, None, None) if anonymous else _credentials(given, environ, profile)
     if not (anonymous or keys[0] or given.get("instance_metadata") or any(n in environ for n in _PLATFORM)):
         raise AccessError(f"there are no credentials for s3://{bucket}; {LOGIN}")
     return S3Settings(
         bucket,
-        endpoint=_endpoint(given, environ, profile),
+        endpoint=endpoint,
         region=_region(given, environ, profile),
         region_chosen="region" in given,
         anonymous=anonymous,

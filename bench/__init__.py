@@ -1,0 +1,1 @@
+"""Measurements of Hyperslab: each claim a ratio to a named peer, or a count, within one run."""
