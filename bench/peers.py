@@ -1,14 +1,24 @@
 """How each library reads the same array: opened once, cache off where it has one, result a NumPy array."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bench import data
+from bench import data, servers
 
-__all__ = ["Read", "h5py_reader", "hyperslab_reader", "tensorstore_reader", "tiledb_reader", "zarr_reader"]
+__all__ = [
+    "Read",
+    "h5py_reader",
+    "hyperslab_reader",
+    "tensorstore_reader",
+    "tensorstore_s3_reader",
+    "tiledb_reader",
+    "zarr_reader",
+    "zarr_s3_reader",
+]
 
 Read = Callable[[Any], np.ndarray]
 
@@ -28,17 +38,8 @@ def zarr_reader(path: Path) -> Read:
 
 
 def tensorstore_reader(path: Path) -> Read:
-    """TensorStore, cache off.
-
-    With no cache, its defaults for looking again at cached data play no part but for the metadata, which
-    it reads once when opened.
-    """
-    import tensorstore as ts
-
-    spec = {"driver": "zarr3", "kvstore": {"driver": "file", "path": str(path) + "/"}}
-    context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
-    array = ts.open(spec, context=context, open=True, read=True).result()
-    return lambda key: array[key].read().result()
+    """TensorStore, cache off; its settings for looking again at what is stored are at their defaults."""
+    return _tensorstore({"driver": "file", "path": f"{path}/"})
 
 
 def h5py_reader(path: Path | None = None) -> Read:
@@ -53,3 +54,33 @@ def tiledb_reader(path: Path | None = None) -> Read:
     import tiledb
 
     return tiledb.open(str(path or data.image_tiledb()), "r").__getitem__
+
+
+def zarr_s3_reader(endpoint: str, name: str) -> Read:
+    """zarr-python 3 over obstore."""
+    import zarr
+
+    store = zarr.storage.ObjectStore(servers.obstore_client(endpoint, name), read_only=True)
+    return zarr.open_array(store, mode="r").__getitem__
+
+
+def tensorstore_s3_reader(endpoint: str, name: str) -> Read:
+    """TensorStore with its own S3 client, cache off."""
+    options = servers.options_at(endpoint)
+    os.environ["AWS_ACCESS_KEY_ID"] = options["access_key_id"]
+    os.environ["AWS_SECRET_ACCESS_KEY"] = options["secret_access_key"]
+    return _tensorstore(
+        {
+            "driver": "s3", "bucket": servers.BUCKET, "path": f"{name}/", "endpoint": endpoint,
+            "aws_region": "us-east-1", "aws_credentials": {"type": "environment"},
+        }
+    )  # fmt: skip
+
+
+def _tensorstore(kvstore: dict[str, Any]) -> Read:
+    import tensorstore as ts
+
+    context = ts.Context({"cache_pool": {"total_bytes_limit": 0}})
+    spec = {"driver": "zarr3", "kvstore": kvstore}
+    array = ts.open(spec, context=context, open=True, read=True).result()
+    return lambda key: array[key].read().result()

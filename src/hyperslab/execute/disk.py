@@ -11,6 +11,8 @@ import threading
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
+
 from hyperslab.layout.checksums import crc32c
 
 __all__ = ["DiskCache"]
@@ -36,13 +38,12 @@ class DiskCache:
             os.utime(path)
         except OSError:
             return None
-        body = data[4:]
-        return body if len(data) > 4 and crc32c(body).to_bytes(4, "little") == data[:4] else None
+        return data[4:] if len(data) > 4 and _checksum(memoryview(data)[4:]) == data[:4] else None
 
     def put(self, address: str, key: str, etag: str, inner: int, data: memoryview) -> None:
         """Keep a chunk's stored bytes. A full disk is no error: nothing is kept then."""
         try:
-            self._write(self._path(address, key, etag, str(inner)), crc32c(data).to_bytes(4, "little"), data)
+            self._write(self._path(address, key, etag, str(inner)), _checksum(data), data)
             self._write(self._path(address, key), etag.encode())
         except OSError:
             return
@@ -89,3 +90,7 @@ class DiskCache:
         except OSError:
             Path(name).unlink(missing_ok=True)
             raise
+
+
+def _checksum(data: memoryview) -> bytes:
+    return crc32c(np.frombuffer(data, np.uint8)).to_bytes(4, "little")

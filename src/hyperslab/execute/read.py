@@ -4,21 +4,20 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import BudgetError, HyperslabError, InternalError, InvalidInputError
+from hyperslab.errors import BudgetError, InternalError, InvalidInputError
 from hyperslab.execute import local
 from hyperslab.execute.ledger import Ledger, Meter, ReadRecord
 from hyperslab.execute.local import Clock
+from hyperslab.execute.recall import Recall
 from hyperslab.execute.run import Job, Run, Snapshot
 from hyperslab.execute.session import Session
 from hyperslab.layout import Layout
 from hyperslab.plan import (
     Budget,
-    ChunkTable,
     CostModel,
     Estimate,
     Method,
@@ -30,7 +29,10 @@ from hyperslab.plan import (
     pieces_of,
 )
 from hyperslab.selection import Points, Selection, Span
-from hyperslab.store import LocalStore, Reply, Store
+from hyperslab.store import LocalStore, Store
+
+if TYPE_CHECKING:
+    from hyperslab.execute.remote import Limits
 
 __all__ = ["Options", "ReadTask", "aread", "plan_reads", "read"]
 
@@ -75,10 +77,8 @@ class _Reading:
     model: CostModel
     pieces: Sequence[Pieces]
     clock: Clock
+    recall: Recall
     ledger: Ledger = field(default_factory=lambda: Ledger(reads=1))
-    tables: dict[str, ChunkTable] = field(default_factory=dict)
-    etags: dict[str, str] = field(default_factory=dict)
-    hits: dict[tuple[str, int], npt.NDArray[Any]] = field(default_factory=dict)
     plan: Plan | None = None
     reserved: Estimate | None = None
 
@@ -86,9 +86,9 @@ class _Reading:
     def of(cls, session: Session, tasks: Sequence[ReadTask], options: Options) -> "_Reading":
         store = tasks[0].store
         pieces = [pieces_of(task.layout, task.selection) for task in tasks]
-        return cls(
-            session, store, tasks, options, session.model(store, options.phi), pieces, Clock(options.deadline)
-        )
+        recall = Recall(session, store, list({id(task.snapshot): task.snapshot for task in tasks}.values()))
+        model = session.model(store, options.phi)
+        return cls(session, store, tasks, options, model, pieces, Clock(options.deadline), recall)
 
     @property
     def direct(self) -> bool:
@@ -104,9 +104,10 @@ class _Reading:
         if self.direct:
             self.plan = direct_plan(self.pieces, self.model)
         else:
-            self._recall_tables()
+            recall = self.recall
+            recall.find_tables(self.pieces)
             self.plan = make_plan(
-                self.pieces, self.model, self.options.method, tables=self.tables, is_cached=self._is_cached
+                self.pieces, self.model, self.options.method, tables=recall.tables, is_cached=recall.has_chunk
             )
         return self.plan
 
@@ -161,71 +162,21 @@ class _Reading:
             time.time() - self.ledger.seconds, os.getpid(),
         )  # fmt: skip
 
-    # Indexes and chunks from the cache
-
-    def _snapshots(self) -> list[Snapshot]:
-        return list({id(task.snapshot): task.snapshot for task in self.tasks}.values())
-
-    def _etag(self, key: str) -> str | None:
-        """The version of an object that the cache may serve."""
-        etag = next((s.etags[key] for s in self._snapshots() if key in s.etags), None)
-        if etag is not None and isinstance(self.store, LocalStore):
-            # A look at the file costs next to nothing.
-            return etag if _file_etag(self.store, key) == etag else None
-        return etag
-
-    def _recall_tables(self) -> None:
-        for task, pieces in zip(self.tasks, self.pieces, strict=True):
-            if task.layout.index is None:
-                continue
-            per_object = task.layout.chunks_per_object
-            for coords in {
-                tuple(c // n for c, n in zip(at, per_object, strict=True)) for at in pieces.chunks()
-            }:
-                key = task.layout.keys.key(coords)
-                etag = self._etag(key)
-                table = self.session.cache.get((self.store.address, key, etag, "index")) if etag else None
-                if table is not None and etag is not None:
-                    self.tables[key], self.etags[key] = table, etag
-
-    def _is_cached(self, key: str, inner: int) -> bool:
-        if (key, inner) in self.hits:
-            return True
-        etag = self._etag(key)
-        chunk = self.session.cache.get((self.store.address, key, etag, inner)) if etag else None
-        if chunk is None:
-            return False
-        self.hits[key, inner] = chunk
-        self.ledger.cache_hits += 1
-        return True
-
     def run(self) -> Run:
         """Return the plan ready to be carried out."""
         plan = self.plan or self.make_plan()
-        run = Run(
-            plan, self.store, [task.target for task in self.tasks], self._snapshots(), self.session.cache
-        )
-        run.etags.update(self.etags)
+        session, targets = self.session, [task.target for task in self.tasks]
+        run = Run(plan, self.store, targets, self.recall.snapshots, session.cache, self.recall.disk)
+        run.etags.update(self.recall.etags)
         return run
 
     def without_requests(self, run: Run) -> None:
         """Serve what is in the cache or not stored at all."""
         for owner in run.plan.absent:
             run.fill(owner)
-        if not run.plan.cached:
-            return
         for owner in run.plan.cached:
-            run.place(owner, self.hits[run.object_key(owner), run.inner_of(owner)])
-
-    def take_table(self, run: Run, job: Job, reply: Reply) -> None:
-        self.tables[job.key] = run.table(job, reply)
-        if reply.etag is not None:
-            self.etags[job.key] = reply.etag
-
-    def take_missing(self, run: Run, job: Job) -> None:
-        index = run.plan.lookups[job.number].layout.index
-        none = np.full(index.count if index else 0, -1, np.int64)
-        self.tables[job.key] = (none, none)
+            run.place(owner, self.recall.hits[run.where(owner)])
+        self.ledger.cache_hits = len(run.plan.cached)
 
 
 def read(session: Session, tasks: Sequence[ReadTask], options: Options) -> Ledger:
@@ -297,8 +248,8 @@ def _read_local(reading: _Reading) -> None:
         if run.plan.lookups:
             first = run
             local.run_jobs(
-                store, first.lookups(), done=lambda job, reply: reading.take_table(first, job, reply),
-                missing=lambda job: reading.take_missing(first, job), skip=_never,
+                store, first.lookups(), done=lambda job, reply: reading.recall.add_table(first, job, reply),
+                missing=lambda job: reading.recall.add_absent(first, job), skip=_never,
                 meter=meter, pool=session.pool, clock=reading.clock,
             )  # fmt: skip
             reading.make_plan()
@@ -328,14 +279,16 @@ async def _read_remote(reading: _Reading) -> None:
 
     started = time.perf_counter()
     try:
-        meter = reading.admit()
         limits = reading.session.limits(reading.model)
+        if reading.session.disk is not None:
+            await _confirm(reading, limits)
+        meter = reading.admit()
         run = reading.run()
         if run.plan.lookups:
             first = run
             await remote.run_jobs(
-                reading.store, first.lookups(), done=lambda job, reply: reading.take_table(first, job, reply),
-                missing=lambda job: reading.take_missing(first, job), skip=_never, meter=meter, limits=limits,
+                reading.store, first.lookups(), done=lambda job, reply: reading.recall.add_table(first, job, reply),
+                missing=lambda job: reading.recall.add_absent(first, job), skip=_never, meter=meter, limits=limits,
                 deadline_s=reading.clock.left_s(),
             )  # fmt: skip
             reading.make_plan()
@@ -348,6 +301,19 @@ async def _read_remote(reading: _Reading) -> None:
     finally:
         reading.ledger.needed_bytes = _needed(reading)
         reading.finish(started)
+
+
+async def _confirm(reading: _Reading, limits: "Limits") -> None:
+    """Ask the store, without fetching, whether chunks on the local disk are of the current version."""
+    import asyncio
+
+    async def one(key: str, etag: str) -> None:
+        async with limits.in_flight:
+            reading.ledger.lookups += 1
+            reading.ledger.usd += reading.model.prices.request_usd
+            await asyncio.get_running_loop().run_in_executor(limits.pool, reading.recall.confirm, key, etag)
+
+    await asyncio.gather(*(one(key, etag) for key, etag in reading.recall.unconfirmed(reading.pieces).items()))
 
 
 def _never(job: Job) -> bool:
@@ -371,10 +337,3 @@ def _refuse_over(budget: Budget, plan: Plan) -> None:
     over = budget.exceeded(plan.estimate)
     if over:
         raise BudgetError(f"the read would go over its budget ({over}); read less or loosen it", plan)
-
-
-def _file_etag(store: LocalStore, key: str) -> str | None:
-    try:
-        return store.head(key)[1]
-    except HyperslabError:
-        return None

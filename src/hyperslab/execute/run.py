@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
 from hyperslab.execute.cache import MemoryCache
+from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.place import chunk_view, place_bytes, place_chunk
 from hyperslab.layout import Layout
 from hyperslab.layout.shards import parse_shard_index
@@ -55,6 +56,7 @@ class Run:
         targets: list[npt.NDArray[Any]],
         snapshots: list[Snapshot],
         cache: MemoryCache,
+        disk: DiskCache | None = None,
     ) -> None:
         self.plan, self.store, self.targets, self.snapshots, self.cache = (
             plan,
@@ -66,6 +68,7 @@ class Run:
         # The version of each object that this read has seen, by key.
         self.etags: dict[str, str] = {}
         self.gone: set[int] = set()
+        self.disk = disk
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
         self._coords: dict[int, list[tuple[int, ...]]] = {}
@@ -183,7 +186,7 @@ class Run:
         offsets, lengths = self._parse_index(layout, data[span].data, len(data), job.key)
         self._keep(job, reply, "index", (offsets, lengths), offsets.nbytes * 2)
         for owner in owners:
-            inner = self.inner_of(owner)
+            _, inner = self.where(owner)
             low = int(offsets[inner])
             if low < 0:
                 self.fill(owner)
@@ -239,27 +242,18 @@ class Run:
             chunk = self._plain_chunk(owners[0], data, job.key)
         else:
             chunk = layout.decoder.decode(data.data, job.key)
-            self._keep(job, reply, self.inner_of(owners[0]), chunk, chunk.nbytes)
+            _, inner = self.where(owners[0])
+            self._keep(job, reply, inner, chunk, chunk.nbytes)
+            if self.disk is not None and reply.etag is not None:
+                self.disk.put(self.store.address, job.key, reply.etag, inner, data.data)
         for owner in owners:
             self.place(owner, chunk)
 
-    def object_key(self, owner: int) -> str:
-        """Return the key of the object that holds an owner's chunk."""
+    def where(self, owner: int) -> tuple[str, int]:
+        """Return the key of the object that holds an owner's chunk, and which of its chunks that is."""
         read, piece = self.plan.read_of(owner)
-        layout = self.plan.reads[read].layout
-        coords = self._chunks_of(read)[piece]
-        return layout.keys.key(tuple(c // n for c, n in zip(coords, layout.chunks_per_object, strict=True)))
-
-    def inner_of(self, owner: int) -> int:
-        """Return which chunk of its object an owner's chunk is."""
-        read, piece = self.plan.read_of(owner)
-        layout = self.plan.reads[read].layout
-        if layout.index is None:
-            return 0
-        inner = 0
-        for c, n in zip(self._chunks_of(read)[piece], layout.chunks_per_object, strict=True):
-            inner = inner * n + c % n
-        return inner
+        layout, chunk = self.plan.reads[read].layout, self._chunks_of(read)[piece]
+        return layout.keys.key(layout.object_of(chunk)), layout.inner_of(chunk) if layout.index else 0
 
     def _chunks_of(self, read: int) -> list[tuple[int, ...]]:
         if read not in self._coords:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute.cache import MemoryCache
+from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.ledger import Account, Metrics, Sink
 from hyperslab.plan import Budget, CostModel, Prices, Profile
 
@@ -32,7 +33,9 @@ class Session:
 
     concurrency    requests in flight over all reads (default: the store's profile)
     memory_bytes   bytes of answers held at a time, beside results and cache
-    cache_bytes    decoded chunks and shard indexes kept
+    cache_bytes    decoded chunks and shard indexes kept in memory
+    disk_cache     a folder in which stored chunks of remote arrays are kept, shared by processes
+    disk_cache_bytes  how large that folder may become
     phi            seconds that a dollar is worth, when plans are chosen (0: only time counts)
     budget         what all reads together may cost
     profile        how the store behaves (default: a typical one by the kind of store)
@@ -54,6 +57,8 @@ class Session:
         concurrency: int | None = None,
         memory_bytes: int = 128 << 20,
         cache_bytes: int = 64 << 20,
+        disk_cache: str | os.PathLike[str] | None = None,
+        disk_cache_bytes: int = 10 << 30,
         phi: float = 0.0,
         budget: Budget | None = None,
         profile: Profile | str | None = None,
@@ -70,6 +75,8 @@ class Session:
         self.account = Account(budget) if budget is not None else None
         self.metrics = Metrics()
         self.cache = MemoryCache(cache_bytes)
+        self.disk_cache, self.disk_cache_bytes = disk_cache, disk_cache_bytes
+        self.disk = DiskCache(disk_cache, disk_cache_bytes) if disk_cache is not None else None
         self._threads = _Threads(os.getpid())
         self._closed = False
 
@@ -95,6 +102,7 @@ class Session:
         return _rebuild, (
             {
                 "concurrency": self.concurrency, "memory_bytes": self.memory_bytes, "cache_bytes": self.cache_bytes,
+                "disk_cache": self.disk_cache, "disk_cache_bytes": self.disk_cache_bytes,
                 "phi": self.phi, "budget": budget, "profile": self.profile, "prices": self.prices,
                 "retries": self.retries, "timeout_s": self.timeout_s, "sink": self.sink,
             },

@@ -132,7 +132,20 @@ class Layout:
 
     @property
     def chunks_per_object(self) -> tuple[int, ...]:
-        return tuple(o // c for o, c in zip(self.object_shape, self.chunks, strict=True))
+        return tuple([o // c for o, c in zip(self.object_shape, self.chunks, strict=True)])
+
+    def object_of(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the place of the object that holds a chunk, in the grid of objects."""
+        if self.index is None:
+            return chunk
+        return tuple([c // n for c, n in zip(chunk, self.chunks_per_object, strict=True)])
+
+    def inner_of(self, chunk: tuple[int, ...]) -> int:
+        """Return which chunk of its object a chunk is, counted row-major."""
+        inner = 0
+        for c, n in zip(chunk, self.chunks_per_object, strict=True):
+            inner = inner * n + c % n
+        return inner
 
     @property
     def nbytes(self) -> int:

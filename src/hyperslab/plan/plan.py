@@ -8,6 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.layout import Layout
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.optimise import fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
@@ -93,11 +94,11 @@ def make_plan(
     method: Method | None = None,
     *,
     tables: Mapping[str, ChunkTable] | None = None,
-    is_cached: Callable[[str, int], bool] | None = None,
+    is_cached: Callable[[Layout, str, int], bool] | None = None,
 ) -> Plan:
     """Plan some reads of one store together.
 
-    `tables` are the shard indexes that are known, by object key. `is_cached(key, inner)` says whether a decoded
+    `tables` are the shard indexes that are known, by object key. `is_cached(layout, key, inner)` says whether a decoded
     chunk is at hand (`inner` counts chunks within the object).
     """
     draft = _Draft()
@@ -166,13 +167,13 @@ def _add_plain(draft: _Draft, read: Pieces, base: int) -> None:
 
 
 def _add_encoded(
-    draft: _Draft, read: Pieces, base: int, is_cached: Callable[[str, int], bool] | None
+    draft: _Draft, read: Pieces, base: int, is_cached: Callable[[Layout, str, int], bool] | None
 ) -> None:
     """Chunks that are whole objects of a size that is not known beforehand."""
     layout = read.layout
     for piece, coords in enumerate(read.chunks()):
         key = layout.keys.key(coords)
-        if is_cached is not None and is_cached(key, 0):
+        if is_cached is not None and is_cached(layout, key, 0):
             draft.cached.append(base + piece)
             continue
         number = draft.number(key)
@@ -188,18 +189,14 @@ def _add_sharded(
     model: CostModel,
     method: Method | None,
     tables: Mapping[str, ChunkTable],
-    is_cached: Callable[[str, int], bool] | None,
+    is_cached: Callable[[Layout, str, int], bool] | None,
 ) -> None:
     """Chunks inside shards: ranges where the shard's index is known, else its lookup, or the shard whole."""
     layout = read.layout
-    per_object = layout.chunks_per_object
     wanted: dict[int, list[tuple[int, int]]] = {}
     for piece, coords in enumerate(read.chunks()):
-        key = layout.keys.key(tuple([c // n for c, n in zip(coords, per_object, strict=True)]))
-        inner = 0
-        for c, n in zip(coords, per_object, strict=True):
-            inner = inner * n + c % n
-        if is_cached is not None and is_cached(key, inner):
+        key, inner = layout.keys.key(layout.object_of(coords)), layout.inner_of(coords)
+        if is_cached is not None and is_cached(layout, key, inner):
             draft.cached.append(base + piece)
         else:
             wanted.setdefault(draft.number(key), []).append((piece, inner))
@@ -210,7 +207,7 @@ def _add_sharded(
     for number, pairs in wanted.items():
         if number in wholes:
             draft.wholes[number] = [base + piece for piece, _ in pairs]
-            draft.whole_bytes[number] = prod(per_object) * layout.chunk_nbytes
+            draft.whole_bytes[number] = prod(layout.chunks_per_object) * layout.chunk_nbytes
         elif draft.keys[number] in tables:
             offsets, lengths = tables[draft.keys[number]]
             for piece, inner in pairs:

@@ -151,11 +151,11 @@ def _running_stops(objects: Ints, stops: Ints) -> Ints:
     """Replace each stop by the largest so far in its object."""
     reach = int(stops.max()) + 1
     dense = np.cumsum(np.diff(objects, prepend=objects[:1]) != 0)
-    highest: Ints = np.maximum.accumulate(stops + dense * reach)
-    return highest - dense * reach
+    lifted: Ints = stops + dense * reach
+    highest: Ints = np.maximum.accumulate(lifted) - dense * reach
+    return highest
 
 
 def _common_align(align: Ints, heads: Ints) -> Ints:
     low, high = np.minimum.reduceat(align, heads), np.maximum.reduceat(align, heads)
-    common: Ints = np.where(low == high, low, 0)
-    return common
+    return np.where(low == high, low, 0)

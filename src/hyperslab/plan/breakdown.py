@@ -1,0 +1,176 @@
+"""What a plan does with each chunk: by which kind of request it comes, how much of it is fetched."""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from math import prod
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.layout import Layout
+from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces
+from hyperslab.plan.plan import Plan
+from hyperslab.plan.ranges import Ints
+
+__all__ = ["Line", "Way", "breakdown", "cells_of", "count_objects", "count_runs", "fetched_of", "ways_of"]
+
+
+class Way(IntEnum):
+    """How the bytes of a chunk come."""
+
+    RANGE = 0
+    LOOKUP = 1
+    GET = 2
+    MAP = 3
+    CACHE = 4
+    ABSENT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """All that comes one way: how many chunks, by how many requests, bytes needed and fetched.
+
+    With `exact` false, fetched bytes are an upper bound.
+    """
+
+    way: Way
+    chunks: int
+    requests: int
+    needed_bytes: int
+    fetched_bytes: int
+    exact: bool = True
+
+
+def breakdown(plan: Plan) -> tuple[Line, ...]:
+    """Split a plan by the ways its bytes come; ways that are not used are left out.
+
+    Lookups have a line of their own for the indexes; the chunks that they lead to count as ranges.
+    """
+    estimate = plan.estimate
+    if plan.direct:
+        lines = [Line(Way.MAP, plan.chunk_count, plan.chunk_count, estimate.needed_bytes, estimate.fetched_bytes)]
+        return tuple(lines) if plan.chunk_count else ()
+    ways, needed = ways_of(plan), _needed_of(plan)
+    ranged = (ways == Way.RANGE) | (ways == Way.LOOKUP)
+    whole_bytes = sum(_whole_nbytes(plan, owners[0]) for owners in plan.wholes.values())
+    known = not plan.lookups
+    lines = [
+        Line(Way.LOOKUP, 0, len(plan.lookups), 0, estimate.lookup_bytes),
+        _line(Way.RANGE, ranged, needed, len(plan.requests), plan.requests.nbytes, exact=known),
+        _line(Way.GET, ways == Way.GET, needed, len(plan.wholes), whole_bytes, exact=False),
+        _line(Way.CACHE, ways == Way.CACHE, needed, 0, 0),
+        _line(Way.ABSENT, ways == Way.ABSENT, needed, 0, 0),
+    ]
+    return tuple(line for line in lines if line.chunks or line.requests)
+
+
+def _line(
+    way: Way, which: npt.NDArray[np.bool_], needed: Ints, requests: int, fetched: int, *, exact: bool = True
+) -> Line:
+    return Line(way, int(np.count_nonzero(which)), requests, int(needed[which].sum()), fetched, exact)
+
+
+def ways_of(plan: Plan) -> npt.NDArray[np.uint8]:
+    """Return for each owner (see `Plan`) the way that its chunk comes; not for direct plans."""
+    ways = np.full(plan.chunk_count, Way.ABSENT, np.uint8)
+    ways[plan.needs.owners] = Way.RANGE
+    if plan.lookups:
+        looked_up = np.zeros(len(plan.keys), np.bool_)
+        looked_up[list(plan.lookups)] = True
+        ways[plan.needs.owners[looked_up[plan.needs.objects]]] = Way.LOOKUP
+    for owners in plan.wholes.values():
+        ways[owners] = Way.GET
+    ways[plan.cached] = Way.CACHE
+    return ways
+
+
+def fetched_of(plan: Plan) -> Ints:
+    """Return for each owner how many bytes of its chunk are fetched, in whatever requests; not for direct plans."""
+    fetched = np.zeros(plan.chunk_count, np.int64)
+    needs, requests = plan.needs, plan.requests
+    if len(requests):
+        # Where ranges lie in a line of all objects, one after another.
+        reach = int(max(needs.chunks.stops.max(), requests.stops.max())) + 1
+        if reach * (len(plan.keys) + 1) < 2**62:
+            objects, places = requests.objects * reach, needs.chunks.objects * reach
+            starts, stops = objects + requests.starts, objects + requests.stops
+            inside = _covered(starts, stops, places + needs.chunks.stops)
+            inside -= _covered(starts, stops, places + needs.chunks.starts)
+            fetched[needs.owners] = inside[needs.units]
+    for owners in plan.wholes.values():
+        fetched[owners] = _layout_of(plan, owners[0]).chunk_nbytes
+    return fetched
+
+
+def _covered(starts: Ints, stops: Ints, places: Ints) -> Ints:
+    """Return how many bytes of the ranges lie before each place."""
+    sums = np.concatenate([[0], np.cumsum(stops - starts)])
+    before = np.searchsorted(starts, places, side="left")
+    beyond = np.where(before > 0, stops[np.maximum(before, 1) - 1] - places, 0)
+    covered: Ints = sums[before] - np.maximum(beyond, 0)
+    return covered
+
+
+def cells_of(pieces: Pieces) -> Ints:
+    """Return how many cells each piece gives."""
+    if isinstance(pieces, PointPieces):
+        return np.diff(pieces.bounds)
+    cells = np.ones(1, np.int64)
+    if isinstance(pieces, BoxPieces):
+        for part in pieces.parts:
+            cells = np.multiply.outer(cells, np.array(part.counts, np.int64)).reshape(-1)
+    return cells
+
+
+def _needed_of(plan: Plan) -> Ints:
+    sizes = [cells_of(read) * read.layout.stored.itemsize for read in plan.reads]
+    return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
+
+
+def _layout_of(plan: Plan, owner: int) -> Layout:
+    return plan.reads[plan.read_of(owner)[0]].layout
+
+
+def _whole_nbytes(plan: Plan, owner: int) -> int:
+    layout = _layout_of(plan, owner)
+    return prod(layout.chunks_per_object) * layout.chunk_nbytes
+
+
+def count_objects(pieces: Pieces) -> int:
+    """Return how many objects the pieces lie in."""
+    layout = pieces.layout
+    grid = [-(-n // o) for n, o in zip(layout.shape, layout.object_shape, strict=True)]
+    if isinstance(pieces, BoxPieces):
+        parts = zip(pieces.parts, layout.chunks_per_object, strict=True)
+        return prod(len({chunk // per for chunk in part.chunks}) for part, per in parts)
+    if not isinstance(pieces, PointPieces) or not len(pieces):
+        return len(pieces)
+    flat = np.zeros(len(pieces), np.int64)
+    for coords, per, count in zip(pieces.grid_coords, layout.chunks_per_object, grid, strict=True):
+        flat = flat * count + coords[pieces.bounds[:-1]] // per
+    return len(np.unique(flat))
+
+
+def count_runs(pieces: Pieces) -> int:
+    """Return how many byte ranges the pieces have at most, before any is listed.
+
+    An encoded chunk is one range. In a plain one, an axis multiplies the ranges unless all faster axes are
+    wanted whole.
+    """
+    if not pieces.layout.plain or not isinstance(pieces, BoxPieces):
+        return len(pieces) if not pieces.layout.plain else pieces.cells
+    total, whole, cells = 0, 1, pieces.cells
+    order, chunks = pieces.layout.order, pieces.layout.chunks
+    for axis in reversed(order):
+        part = pieces.parts[axis]
+        full = sum(count == chunks[axis] for count in part.counts)
+        cells //= max(1, pieces.counts[axis])
+        one_run_each = part.step == 1 and part.picks is None
+        cut = len(part) - full if one_run_each else sum(c for c in part.counts if c != chunks[axis])
+        if axis == order[0]:
+            cut += full
+        total += cells * cut * whole
+        if not full:
+            break
+        whole *= full
+    return total if order else len(pieces)
