@@ -149,7 +149,7 @@ PLAIN = tuple(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Case:
     """An array to be stored: all of it written, some regions, or nothing."""
 
@@ -242,7 +242,7 @@ def stored(case: Case) -> tuple[Path, np.ndarray]:
     dtype = dtype_of(case.dtype)
     if case.layout.startswith(("v3", "shards")):
         dtype = dtype.newbyteorder("=")  # the byte order is the codec's business there
-    data = cells(dtype, case.shape, case.seed)
+    data = np.asarray(cells(dtype, case.shape, case.seed))
     path = folder() / case.name
     if case.layout.startswith("npy"):
         path = path.with_name(path.name + ".npy")
@@ -311,7 +311,7 @@ PROFILES = {
 PHIS = {"dear": float("inf"), "curved": 10.0}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Sessions:
     """Sessions by the name of their profile, with a cache and without; made when first asked for."""
 

@@ -82,7 +82,13 @@ class FaultyStore:
         self.faults.append(Fault(key, times, skip, error=slow_down))
 
     def get(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         fault = self._enter(key, span, if_match)
         try:
@@ -90,12 +96,18 @@ class FaultyStore:
             if fault is not None and fault.stall_s is not None:
                 time.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
             _before(fault)
-            return _after(fault, self.inner.get(key, span, if_match=if_match, timeout_s=timeout_s))
+            return _after(fault, self.inner.get(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes))
         finally:
             self._leave()
 
     async def aget(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         fault = self._enter(key, span, if_match)
         try:
@@ -103,7 +115,7 @@ class FaultyStore:
             if fault is not None and fault.stall_s is not None:
                 await asyncio.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
             _before(fault)
-            return _after(fault, await self.inner.aget(key, span, if_match=if_match, timeout_s=timeout_s))
+            return _after(fault, await self.inner.aget(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes))
         finally:
             self._leave()
 

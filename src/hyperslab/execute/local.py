@@ -113,7 +113,7 @@ def run_jobs(
         if skip(job):
             return
         try:
-            reply = store.get(job.key, job.span, if_match=job.if_match)
+            reply = store.get(job.key, job.span, if_match=job.if_match, limit_bytes=job.limit_bytes)
         except NotFoundError:
             missing(job)
             return

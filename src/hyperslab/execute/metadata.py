@@ -14,6 +14,9 @@ __all__ = ["StoreReader"]
 
 T = TypeVar("T")
 
+# Larger documents are not metadata; formats refuse them, too.
+_DOCUMENT_BYTES = 64 << 20
+
 
 class StoreReader:
     """Reads metadata documents of one store through a session."""
@@ -49,7 +52,9 @@ class StoreReader:
     def _fetch(self, key: str, span: Span) -> bytes | None:
         session = self.session
         try:
-            reply = self._retried(lambda: self.store.get(key, span, timeout_s=session.timeout_s), 0)
+            reply = self._retried(
+                lambda: self.store.get(key, span, timeout_s=session.timeout_s, limit_bytes=_DOCUMENT_BYTES), 0
+            )
         except NotFoundError:
             return None
         session.metrics.add(Ledger(bytes=len(reply.data)))

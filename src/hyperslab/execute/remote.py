@@ -126,7 +126,9 @@ async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
         async with limits.in_flight:
             meter.before(job.nbytes, lookup=job.lookup)
             try:
-                reply = await store.aget(job.key, job.span, if_match=job.if_match, timeout_s=timeout_s)
+                reply = await store.aget(
+                    job.key, job.span, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
+                )
                 meter.after(len(reply.data))
                 return reply
             except StoreError as error:

@@ -45,6 +45,11 @@ class Job:
     # The rows of the plan's needs that a range may hold.
     rows: tuple[int, int] = (0, 0)
 
+    @property
+    def limit_bytes(self) -> int:
+        """The most that a whole object may hold: no codec makes chunks much larger."""
+        return 2 * self.nbytes + (1 << 20)
+
 
 class Run:
     """Carries one plan through: `jobs` gives requests, `done` and `missing` take the answers, in any thread."""

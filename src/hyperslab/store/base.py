@@ -12,6 +12,7 @@ __all__ = [
     "Span",
     "Store",
     "check_key",
+    "check_limit",
     "check_prefix",
     "check_reply",
     "check_span",
@@ -56,13 +57,28 @@ class Store(Protocol):
     def scheme(self) -> str: ...
 
     def get(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
-        """Return exactly the bytes asked for, of the version `if_match` where one is given."""
+        """Return exactly the bytes asked for, of the version `if_match` where one is given.
+
+        A whole object of more than `limit_bytes` is refused before its bytes are fetched.
+        """
         ...
 
     async def aget(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         """The same as `get`, without blocking the running loop."""
         ...
@@ -140,6 +156,14 @@ def check_reply(name: str, span: Span, reply: Reply, if_match: str | None) -> Re
     if if_match is not None and reply.etag is not None and reply.etag != if_match:
         raise changed(name)
     return reply
+
+
+def check_limit(name: str, span: Span, size: int, limit_bytes: int | None) -> None:
+    """Refuse a whole object that is larger than its reader can use."""
+    if span is None and limit_bytes is not None and size > limit_bytes:
+        raise IntegrityError(
+            f"{name} holds {size:,} bytes, at most {limit_bytes:,} were expected; is it the right object?"
+        )
 
 
 def too_short(name: str, span: Span, size: int | None) -> IntegrityError:

@@ -23,6 +23,7 @@ from hyperslab.store.base import (
     Span,
     changed,
     check_key,
+    check_limit,
     check_prefix,
     check_span,
     too_many,
@@ -195,7 +196,13 @@ class LocalStore:
         return self._read(key, self._current(key, self._handles, _Handle), start, buffer, if_match)
 
     def get(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         check_span(key, span)
         handle = self._current(key, self._handles, _Handle)
@@ -204,6 +211,7 @@ class LocalStore:
             start, stop = span
         else:
             start, stop = (0 if span is None else max(0, size + span)), size
+        check_limit(self._name(key), span, size, limit_bytes)
         if stop > size:  # before memory is taken for it
             raise too_short(self._name(key), span, size)
         data = np.empty(stop - start, np.uint8).data
@@ -211,11 +219,17 @@ class LocalStore:
         return Reply(data.toreadonly(), etag, size)
 
     async def aget(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         import asyncio
 
-        return await asyncio.to_thread(self.get, key, span, if_match=if_match, timeout_s=timeout_s)
+        return await asyncio.to_thread(self.get, key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
 
     def head(self, key: str) -> tuple[int, str | None]:
         check_key(key)

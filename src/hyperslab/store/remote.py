@@ -14,6 +14,7 @@ from hyperslab.store.base import (
     Reply,
     Span,
     check_key,
+    check_limit,
     check_prefix,
     check_reply,
     check_span,
@@ -76,19 +77,32 @@ class RemoteStore:
         return (_shared, (self._backend,))
 
     def get(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         options = _options(key, span, if_match)
         obstore, client = self._connect(timeout_s)
         try:
             answer = obstore.get(client, key, options=options)
+            check_limit(f"{self._name}/{key}", span, answer.meta["size"], limit_bytes)
             data = answer.bytes()
         except Exception as error:  # noqa: BLE001  (obstore's classes differ between runtimes)
             return self._empty_or_raise(error, key, span)
         return self._reply(key, span, if_match, answer.meta, data)
 
     async def aget(
-        self, key: str, span: Span = None, *, if_match: str | None = None, timeout_s: float | None = None
+        self,
+        key: str,
+        span: Span = None,
+        *,
+        if_match: str | None = None,
+        timeout_s: float | None = None,
+        limit_bytes: int | None = None,
     ) -> Reply:
         import asyncio
 
@@ -100,6 +114,7 @@ class RemoteStore:
                 else:
                     obstore, client = await asyncio.to_thread(self._connect)
                 answer = await obstore.get_async(client, key, options=options)
+                check_limit(f"{self._name}/{key}", span, answer.meta["size"], limit_bytes)
                 data = await answer.bytes_async()
         except TimeoutError:
             raise transient(f"{self._name}/{key} was not answered within {timeout_s} s; try again") from None
