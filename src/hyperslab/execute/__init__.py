@@ -3,6 +3,7 @@
 from hyperslab.execute.ledger import Ledger, Metrics, ReadRecord, Sink
 from hyperslab.execute.metadata import StoreReader
 from hyperslab.execute.read import Options, ReadTask, aread, plan_reads, read
+from hyperslab.execute.result import Result
 from hyperslab.execute.run import Snapshot
 from hyperslab.execute.session import Session, default_session
 
@@ -12,6 +13,7 @@ __all__ = [
     "Options",
     "ReadRecord",
     "ReadTask",
+    "Result",
     "Session",
     "Sink",
     "Snapshot",

@@ -136,6 +136,8 @@ class Meter:
         self, ledger: Ledger, model: CostModel, limits: tuple[Budget, ...], plan: Plan | None = None
     ) -> None:
         self.ledger, self.model, self.limits, self.plan = ledger, model, limits, plan
+        # Local files are read in several threads.
+        self._lock = threading.Lock()
 
     def before(self, nbytes: int, *, lookup: bool = False) -> None:
         """Count a request that is about to be sent; refuse it if the budget does not hold it."""
@@ -159,5 +161,6 @@ class Meter:
 
     def after(self, nbytes: int) -> None:
         """Count the bytes that came back."""
-        self.ledger.bytes += nbytes
-        self.ledger.usd += nbytes * self.model.prices.byte_usd
+        with self._lock:
+            self.ledger.bytes += nbytes
+            self.ledger.usd += nbytes * self.model.prices.byte_usd

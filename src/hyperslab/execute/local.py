@@ -5,19 +5,24 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import ChunkSizeError, DeadlineError, IntegrityError, NotFoundError
 from hyperslab.execute.ledger import Meter
-from hyperslab.execute.place import chunk_view, place_chunk
+from hyperslab.execute.place import chunk_view, place_bytes, place_chunk
 from hyperslab.execute.run import Job
-from hyperslab.plan import Pieces
+from hyperslab.layout import Layout
+from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Reply
 
 __all__ = ["Clock", "map_pieces", "run_jobs"]
 
 # From this many bytes on a read is spread over threads.
-_THREAD_BYTES = 1 << 20
+_THREAD_BYTES = 1 << 23
+# A run of at least this many bytes is read in blocks, not mapped.
+_RUN_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 20
 # Mapped pages count as memory of the process: a read that maps more than this lets go of each chunk after use.
 _RELEASE_BYTES = 1 << 26
 
@@ -75,24 +80,51 @@ def _map_piece(
     layout = pieces.layout
     key = layout.keys.key(coords)
     try:
+        if _read_run(store, pieces, piece, key, target):
+            return
         mapped = store.map(key)
     except NotFoundError:
         if not layout.sparse:
             raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
         target[pieces.target(piece)] = layout.fill
         return
-    nbytes = layout.chunk_nbytes
-    if layout.base:
-        if mapped.nbytes < layout.base + nbytes:
-            raise ChunkSizeError(key, mapped.nbytes - layout.base, nbytes)
-        data = mapped.bytes[layout.base : layout.base + nbytes]
-    else:
-        if mapped.nbytes != nbytes:
-            raise ChunkSizeError(key, mapped.nbytes, nbytes)
-        data = mapped.bytes
+    _check_size(layout, mapped.nbytes, key)
+    data = mapped.bytes
+    if mapped.nbytes != layout.chunk_nbytes:
+        data = data[layout.base : layout.base + layout.chunk_nbytes]
     place_chunk(pieces, piece, target, chunk_view(layout, data))
     if release:
         mapped.release()
+
+
+def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: npt.NDArray[Any]) -> bool:
+    """Read a piece that is one long run of bytes, block by block; say if it is one.
+
+    A block stays in the processor's cache until it is copied, and there are none of the page faults of a mapping:
+    for long runs that is twice as fast.
+    """
+    layout = pieces.layout
+    if layout.chunk_nbytes < _RUN_BYTES or not isinstance(pieces, BoxPieces):
+        return False
+    start, nbytes = pieces.one_run(piece)
+    if nbytes < _RUN_BYTES:
+        return False
+    _check_size(layout, store.nbytes(key), key)
+    row = pieces.run_step(_BLOCK_BYTES)
+    block = np.empty(min(nbytes, max(row, _BLOCK_BYTES // row * row)), np.uint8)
+    etag = None
+    for low in range(start, start + nbytes, len(block)):
+        data = block[: start + nbytes - low]
+        etag = store.read_into(key, layout.base + low, data.data, if_match=etag)
+        place_bytes(pieces, piece, target, data, low)
+    return True
+
+
+def _check_size(layout: Layout, size: int, key: str) -> None:
+    """Refuse a plain chunk whose file has another size than the metadata says: its cells would be wrong."""
+    expected = layout.base + layout.chunk_nbytes
+    if size != expected and (layout.sparse or size < expected):
+        raise ChunkSizeError(key, size, expected)
 
 
 def run_jobs(

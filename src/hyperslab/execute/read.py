@@ -99,16 +99,17 @@ class _Reading:
             and all([task.layout.decoder is None and task.layout.index is None for task in self.tasks])
         )
 
-    def make_plan(self) -> Plan:
-        """Plan with the indexes and chunks that are at hand."""
+    def make_plan(self, *, settled: bool = False) -> Plan:
+        """Plan with the indexes and chunks that are at hand; `settled` once the lookups are done."""
         if self.direct:
             self.plan = direct_plan(self.pieces, self.model)
         else:
             recall = self.recall
             recall.find_tables(self.pieces)
             self.plan = make_plan(
-                self.pieces, self.model, self.options.method, tables=recall.tables, is_cached=recall.has_chunk
-            )
+                self.pieces, self.model, self.options.method,
+                tables=recall.tables, is_cached=recall.has_chunk, settled=settled,
+            )  # fmt: skip
         return self.plan
 
     def limits(self) -> tuple[Budget, ...]:
@@ -252,7 +253,7 @@ def _read_local(reading: _Reading) -> None:
                 missing=lambda job: reading.recall.add_absent(first, job), skip=_never,
                 meter=meter, pool=session.pool, clock=reading.clock,
             )  # fmt: skip
-            reading.make_plan()
+            reading.make_plan(settled=True)
             run = reading.run()
         reading.without_requests(run)
         local.run_jobs(
@@ -291,7 +292,7 @@ async def _read_remote(reading: _Reading) -> None:
                 missing=lambda job: reading.recall.add_absent(first, job), skip=_never, meter=meter, limits=limits,
                 deadline_s=reading.clock.left_s(),
             )  # fmt: skip
-            reading.make_plan()
+            reading.make_plan(settled=True)
             run = reading.run()
         reading.without_requests(run)
         await remote.run_jobs(

@@ -79,6 +79,31 @@ class BoxPieces:
     def runs(self) -> tuple[Ints, Ints, Ints]:
         return decompose(self.layout, self.parts)
 
+    def one_run(self, piece: int) -> tuple[int, int]:
+        """Return the start and length in bytes of a piece that is one run of its plain chunk; length 0 if it is not."""
+        layout, places = self.layout, self.split(piece)
+        start, step, whole = 0, layout.stored.itemsize, True
+        nbytes = step
+        for axis in reversed(layout.order):
+            part, place, size = self.parts[axis], places[axis], layout.chunks[axis]
+            count = part.counts[place]
+            if count > 1 and (not whole or part.step != 1 or part.picks is not None):
+                return 0, 0
+            start += part.lows[place] * step
+            nbytes *= count
+            whole = whole and count == size
+            step *= size
+        return start, nbytes
+
+    def run_step(self, limit_bytes: int) -> int:
+        """Return the bytes of the largest whole rows (or planes …) of a stored chunk within the limit; at least a cell."""
+        step = self.layout.stored.itemsize
+        for axis in reversed(self.layout.order):
+            if step * self.layout.chunks[axis] > limit_bytes:
+                break
+            step *= self.layout.chunks[axis]
+        return step
+
     def source(self, piece: int) -> tuple[Any, ...]:
         keys = tuple([part.source(i) for part, i in zip(self.parts, self.split(piece), strict=True)])
         if any([part.picks is not None for part in self.parts]):

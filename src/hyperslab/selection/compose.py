@@ -20,7 +20,9 @@ def compose(first: Selection, key: Any, names: tuple[str, ...] | None = None) ->
     >>> compose(whole, slice(None, None, -2)).result_shape
     (3,)
     """
-    second = parse(key, first.result_shape, None if first.fields is not None else names)
+    # Of several fields some may be chosen again; one field has no others in it.
+    names = None if isinstance(first.fields, str) else first.fields or names
+    second = parse(key, first.result_shape, names)
     if isinstance(second, Points):
         raise SelectionError("a mask of the whole shape cannot follow another selection lazily; read first")
     axes: list[Axis] = list(first.axes)

@@ -22,12 +22,13 @@ def parse(key: Any, shape: tuple[int, ...], names: tuple[str, ...] | None = None
     >>> parse((3, slice(None, None, -2), None), (8, 5)).result_shape
     (3, 1)
     """
-    items = key if type(key) is tuple else (key,)
+    items = tuple(key) if isinstance(key, tuple) else (key,)
     fields: Fields = None
     scalar = False
-    if len(items) != len(shape) or not all([type(item) is slice for item in items]):
+    if not items or len(items) != len(shape) or not all([type(item) is slice for item in items]):
         if any(isinstance(item, str) or _is_names(item) for item in items):
             items, fields = _take_fields(items, names)
+            items = items or (Ellipsis,)
         if len(items) == 1 and _is_whole_mask(items[0], shape):
             return _points_of_mask(np.asarray(items[0]), shape, fields)
         items, scalar = _expand(items, shape)
@@ -60,7 +61,7 @@ def parse_points(key: Any, shape: tuple[int, ...]) -> Points:
     >>> parse_points(([0, 7], [1, 2]), (8, 5)).result_shape
     (2,)
     """
-    items = key if type(key) is tuple else (key,)
+    items = tuple(key) if isinstance(key, tuple) else (key,)
     if len(items) == 1 and _is_whole_mask(items[0], shape):
         return _points_of_mask(np.asarray(items[0]), shape, None)
     if len(items) != len(shape):
@@ -100,9 +101,8 @@ def _is_whole_mask(item: Any, shape: tuple[int, ...]) -> bool:
     if isinstance(item, np.ndarray):
         return item.dtype == bool and item.ndim > 1
     # A list of lists of bools; one level of bools is a mask of one axis.
-    return (
-        isinstance(item, list) and bool(item) and isinstance(item[0], list) and np.asarray(item).dtype == bool
-    )
+    nested = isinstance(item, list) and bool(item) and isinstance(item[0], list)
+    return nested and _as_array(item, 0).dtype == bool
 
 
 def _points_of_mask(mask: npt.NDArray[Any], shape: tuple[int, ...], fields: Fields) -> Points:
@@ -167,25 +167,32 @@ def _span(item: slice, length: int, axis: int, flipped: list[int]) -> Span:
     except (TypeError, ValueError) as error:
         raise SelectionError(f"bad slice for axis {axis}: {error}") from None
     if step > 0:
-        return Span(start, (stop - start + step - 1) // step if stop > start else 0, step)
+        count = (stop - start + step - 1) // step if stop > start else 0
+        # A step that is never taken may be larger than any index.
+        return Span(start, count, step if count > 1 else 1)
     count = max(0, (start - stop - step - 1) // -step)
-    if count > 1:
-        flipped.append(axis)
-    return Span(start + (count - 1) * step if count else 0, count, -step)
+    if count <= 1:
+        return Span(start if count else 0, count)
+    flipped.append(axis)
+    return Span(start + (count - 1) * step, count, -step)
+
+
+def _as_array(item: Any, axis: int) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(item)
+    except ValueError as error:
+        raise SelectionError(f"index for axis {axis} is not an array: {error}") from None
 
 
 def _index_array(item: Any, length: int, axis: int) -> npt.NDArray[np.int64]:
-    try:
-        array = np.asarray(item)
-    except ValueError as error:
-        raise SelectionError(f"index for axis {axis} is not an array: {error}") from None
+    array = _as_array(item, axis)
     if array.dtype == bool:
         if array.shape != (length,):
             raise SelectionError(
                 f"boolean mask for axis {axis} has shape {array.shape}, the axis has size {length}"
             )
         return np.flatnonzero(array).astype(np.int64, copy=False)
-    if array.size == 0 and array.dtype == float:
+    if array.size == 0 and array.dtype == float and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise SelectionError(

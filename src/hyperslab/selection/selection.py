@@ -58,6 +58,14 @@ class Selection:
             sizes[axis] = len(order)
         return tuple(1 if axis == NEW else sizes[axis] for axis in self.kept)
 
+    def dtype_of(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the result, given the array's."""
+        return _take_fields(np.empty(0, dtype), self.fields).dtype
+
+    def shape_of(self, dtype: np.dtype[Any]) -> tuple[int, ...]:
+        """Return the shape of the result, given the array's dtype: a field may itself be an array."""
+        return self.result_shape + _take_fields(np.empty(0, dtype), self.fields).shape[1:]
+
     def target(self, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return the canonical view of `out`, an array of the result's shape.
 
@@ -81,10 +89,10 @@ class Selection:
         """Turn canonical cells into the result."""
         for axis, order in self.orders:
             cells = cells.take(order, axis)
-        if self.fields is not None:
-            cells = cells[self.fields if isinstance(self.fields, str) else list(self.fields)]
         result = np.empty(self.result_shape, cells.dtype)
         self.target(result)[...] = cells
+        if self.fields is not None:
+            result = _take_fields(result, self.fields).copy()
         return result[()] if self.scalar else result
 
 
@@ -102,7 +110,20 @@ class Points:
         return prod(self.result_shape)
 
     def finish(self, cells: npt.NDArray[Any]) -> Any:
-        """Turn the cells, in the order of the points, into the result."""
-        if self.fields is not None:
-            cells = cells[self.fields if isinstance(self.fields, str) else list(self.fields)]
-        return cells.reshape(self.result_shape)
+        """Turn the cells, in the order of the points, into the result; a single point is a scalar, as in NumPy."""
+        cells = _take_fields(cells, self.fields)
+        return cells.reshape(self.result_shape + cells.shape[1:])[()]
+
+    def dtype_of(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of the result, given the array's."""
+        return _take_fields(np.empty(0, dtype), self.fields).dtype
+
+    def shape_of(self, dtype: np.dtype[Any]) -> tuple[int, ...]:
+        """Return the shape of the result, given the array's dtype."""
+        return self.result_shape + _take_fields(np.empty(0, dtype), self.fields).shape[1:]
+
+
+def _take_fields(cells: npt.NDArray[Any], fields: Fields) -> npt.NDArray[Any]:
+    if fields is None:
+        return cells
+    return cells[fields if isinstance(fields, str) else list(fields)]

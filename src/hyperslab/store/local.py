@@ -191,6 +191,10 @@ class LocalStore:
         """
         return self._current(key, self._mappings, _Mapping).mapped
 
+    def nbytes(self, key: str) -> int:
+        """Return the size of a file; it is kept open for what is read of it next."""
+        return self._current(key, self._handles, _Handle).nbytes
+
     def read_into(self, key: str, start: int, buffer: memoryview, *, if_match: str | None = None) -> str:
         """Fill `buffer` with the file's bytes from `start` on, and return the ETag of the file."""
         return self._read(key, self._current(key, self._handles, _Handle), start, buffer, if_match)
