@@ -141,6 +141,10 @@ class Meter:
 
     def before(self, nbytes: int, *, lookup: bool = False) -> None:
         """Count a request that is about to be sent; refuse it if the budget does not hold it."""
+        with self._lock:
+            self._before(nbytes, lookup)
+
+    def _before(self, nbytes: int, lookup: bool) -> None:
         ledger = self.ledger
         for limit in self.limits:
             usd = ledger.usd + float(self.model.usd(1, nbytes))

@@ -1,24 +1,28 @@
 """Reads files the shortest way: mapped or by pread, without an event loop."""
 
+import os
+import threading
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ChunkSizeError, DeadlineError, IntegrityError, NotFoundError
+from hyperslab.errors import DeadlineError, IntegrityError, NotFoundError, StoreError
 from hyperslab.execute.ledger import Meter
-from hyperslab.execute.place import chunk_view, place_bytes, place_chunk
+from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
 from hyperslab.execute.run import Job
-from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Reply
 
 __all__ = ["Clock", "map_pieces", "run_jobs"]
 
-# From this many bytes on a read is spread over threads.
+T = TypeVar("T")
+
+# From this many bytes on a read is spread over this many threads.
+_LANES = max(2, os.cpu_count() or 1)
 _THREAD_BYTES = 1 << 23
 # A run of at least this many bytes is read in blocks, not mapped.
 _RUN_BYTES = 1 << 20
@@ -28,13 +32,20 @@ _RELEASE_BYTES = 1 << 26
 
 
 class Clock:
-    """A deadline that is looked at between two steps."""
+    """A deadline, or a wish to stop, that is looked at between two steps."""
 
     def __init__(self, deadline_s: float | None) -> None:
         self.deadline_s = deadline_s
+        self.stopped = False
         self.end = None if deadline_s is None else time.monotonic() + deadline_s
 
+    def stop(self) -> None:
+        """Let the next look end the read."""
+        self.stopped = True
+
     def check(self) -> None:
+        if self.stopped:
+            raise StoreError("the read was given up")
         if self.end is not None and time.monotonic() > self.end:
             raise DeadlineError(f"the read did not finish within its deadline of {self.deadline_s:g} s")
 
@@ -56,15 +67,10 @@ def map_pieces(
     release = count * pieces.layout.chunk_nbytes > _RELEASE_BYTES
 
     def one(item: tuple[int, tuple[int, ...]]) -> None:
-        clock.check()
         _map_piece(store, pieces, item[0], item[1], target, release)
 
-    items = enumerate(pieces.chunks())
-    if count > 1 and pieces.cells * size >= _THREAD_BYTES:
-        list(pool().map(one, items))
-    else:
-        for item in items:
-            one(item)
+    lanes = _LANES if count > 1 and pieces.cells * size >= _THREAD_BYTES else 1
+    _spread(one, enumerate(pieces.chunks()), pool, lanes, clock)
     meter.ledger.requests += count
     meter.ledger.bytes += pieces.cells * size
 
@@ -88,7 +94,7 @@ def _map_piece(
             raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
         target[pieces.target(piece)] = layout.fill
         return
-    _check_size(layout, mapped.nbytes, key)
+    check_size(layout, mapped.nbytes, key)
     data = mapped.bytes
     if mapped.nbytes != layout.chunk_nbytes:
         data = data[layout.base : layout.base + layout.chunk_nbytes]
@@ -109,7 +115,7 @@ def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: n
     start, nbytes = pieces.one_run(piece)
     if nbytes < _RUN_BYTES:
         return False
-    _check_size(layout, store.nbytes(key), key)
+    check_size(layout, store.nbytes(key), key)
     row = pieces.run_step(_BLOCK_BYTES)
     block = np.empty(min(nbytes, max(row, _BLOCK_BYTES // row * row)), np.uint8)
     etag = None
@@ -118,13 +124,6 @@ def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: n
         etag = store.read_into(key, layout.base + low, data.data, if_match=etag)
         place_bytes(pieces, piece, target, data, low)
     return True
-
-
-def _check_size(layout: Layout, size: int, key: str) -> None:
-    """Refuse a plain chunk whose file has another size than the metadata says: its cells would be wrong."""
-    expected = layout.base + layout.chunk_nbytes
-    if size != expected and (layout.sparse or size < expected):
-        raise ChunkSizeError(key, size, expected)
 
 
 def run_jobs(
@@ -137,13 +136,14 @@ def run_jobs(
     meter: Meter,
     pool: Callable[[], ThreadPoolExecutor],
     clock: Clock,
+    memory_bytes: int,
 ) -> None:
     """Read every job's bytes and hand them to `done`, in threads where there is much to decode."""
 
     def one(job: Job) -> None:
-        clock.check()
         if skip(job):
             return
+        meter.before(job.nbytes, lookup=job.lookup)
         try:
             reply = store.get(job.key, job.span, if_match=job.if_match, limit_bytes=job.limit_bytes)
         except NotFoundError:
@@ -153,11 +153,41 @@ def run_jobs(
         done(job, reply)
 
     planned = list(jobs)
-    for job in planned:
-        meter.before(job.nbytes, lookup=job.lookup)
+    lanes = 1
     if len(planned) > 1 and sum(job.nbytes for job in planned) >= _THREAD_BYTES:
-        # As many at a time as there are threads: that bounds the memory, too.
-        list(pool().map(one, planned))
-    else:
-        for job in planned:
-            one(job)
+        lanes = max(1, min(_LANES, memory_bytes // max(job.held_bytes for job in planned)))
+    _spread(one, planned, pool, lanes, clock)
+
+
+def _spread(
+    one: Callable[[T], None],
+    items: Iterable[T],
+    pool: Callable[[], ThreadPoolExecutor],
+    lanes: int,
+    clock: Clock,
+) -> None:
+    """Call `one` for each item, in that many threads; the first error, or an interrupt, stops them all."""
+    if lanes == 1:
+        for item in items:
+            clock.check()
+            one(item)
+        return
+    source, lock = iter(items), threading.Lock()
+
+    def lane() -> None:
+        while True:
+            with lock:
+                item = next(source, None)
+            if item is None:
+                return
+            clock.check()
+            one(item)
+
+    running = [pool().submit(lane) for _ in range(lanes)]
+    try:
+        for future in running:
+            future.result()
+    except BaseException:
+        clock.stop()
+        wait(running)
+        raise

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.errors import ChunkSizeError
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.selection import boxes_of_run
 
-__all__ = ["chunk_view", "place_bytes", "place_chunk"]
+__all__ = ["check_size", "chunk_view", "place_bytes", "place_chunk"]
 
 Array = npt.NDArray[Any]
 
@@ -21,6 +22,13 @@ def chunk_view(layout: Layout, data: npt.NDArray[np.uint8]) -> Array:
         return data.view(layout.stored).reshape(layout.chunks)
     cells = data.view(layout.stored).reshape([layout.chunks[axis] for axis in layout.order])
     return cells.transpose(np.argsort(layout.order))
+
+
+def check_size(layout: Layout, nbytes: int, key: str) -> None:
+    """Refuse a plain chunk whose object has another size than the metadata says: its cells would be wrong."""
+    expected = layout.base + layout.chunk_nbytes
+    if layout.index is None and nbytes != expected and (layout.sparse or nbytes < expected):
+        raise ChunkSizeError(key, nbytes, expected)
 
 
 def place_chunk(pieces: Pieces, piece: int, target: Array, chunk: Array) -> None:

@@ -251,14 +251,14 @@ def _read_local(reading: _Reading) -> None:
             local.run_jobs(
                 store, first.lookups(), done=lambda job, reply: reading.recall.add_table(first, job, reply),
                 missing=lambda job: reading.recall.add_absent(first, job), skip=_never,
-                meter=meter, pool=session.pool, clock=reading.clock,
+                meter=meter, pool=session.pool, clock=reading.clock, memory_bytes=session.memory_bytes,
             )  # fmt: skip
             reading.make_plan(settled=True)
             run = reading.run()
         reading.without_requests(run)
         local.run_jobs(
             store, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone,
-            meter=meter, pool=session.pool, clock=reading.clock,
+            meter=meter, pool=session.pool, clock=reading.clock, memory_bytes=session.memory_bytes,
         )  # fmt: skip
     finally:
         reading.ledger.needed_bytes = _needed(reading)

@@ -99,7 +99,7 @@ async def _worker(
     current: Job | None = job
     while current is not None:
         if not skip(current):
-            await limits.memory.enter(current.nbytes)
+            await limits.memory.enter(current.held_bytes)
             try:
                 try:
                     reply = await _ask(store, current, meter, limits)
@@ -108,7 +108,7 @@ async def _worker(
                 else:
                     await _handle(done, current, reply, limits)
             finally:
-                await limits.memory.leave(current.nbytes)
+                await limits.memory.leave(current.held_bytes)
         current = next(source, None)
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
-from hyperslab.execute.place import chunk_view, place_bytes, place_chunk
+from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
 from hyperslab.layout import Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import ChunkTable, Plan
@@ -44,6 +44,11 @@ class Job:
     lookup: bool = False
     # The rows of the plan's needs that a range may hold.
     rows: tuple[int, int] = (0, 0)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that the answer takes until it is in place: a whole object is decoded, too."""
+        return 2 * self.nbytes if self.span is None else self.nbytes
 
     @property
     def limit_bytes(self) -> int:
@@ -234,7 +239,7 @@ class Run:
         needs = self.plan.needs
         read, piece = self.plan.read_of(owner)
         pieces = self.plan.reads[read]
-        _check_object(pieces.layout, reply, job.key)
+        check_size(pieces.layout, reply.object_nbytes, job.key)
         base = int(needs.chunks.starts[needs.units[rows[0]]])
         low = max(start, int(needs.starts[rows[0]]))
         high = min(stop, int(needs.stops[rows].max()))
@@ -271,14 +276,3 @@ class Run:
         for snapshot in self.snapshots:
             snapshot.etags[job.key] = reply.etag
         self.cache.put((self.store.address, job.key, reply.etag, what), value, nbytes)
-
-
-def _check_object(layout: Layout, reply: Reply, key: str) -> None:
-    """Refuse a plain chunk whose object has another size than the metadata says: its cells would be wrong."""
-    expected = layout.base + layout.chunk_nbytes
-    if (
-        layout.index is None
-        and reply.object_nbytes != expected
-        and (layout.sparse or reply.object_nbytes < expected)
-    ):
-        raise ChunkSizeError(key, reply.object_nbytes, expected)
