@@ -11,20 +11,17 @@ __all__ = [
     "GIB_SHAPE",
     "IMAGE_CHUNKS",
     "IMAGE_SHAPE",
-    "RAMP_CELLS",
     "gib",
     "gib_part",
     "image",
     "image_h5",
     "image_tiledb",
     "image_zarr",
-    "ramp",
 ]
 
 IMAGE_SHAPE, IMAGE_CHUNKS = (8192, 8192), (2048, 2048)
 # 1 GiB of int32: 64 chunks of 16 MiB.
 GIB_SHAPE, GIB_CHUNKS = (16384, 16384), (2048, 2048)
-RAMP_CELLS = 1 << 28
 
 
 def folder() -> Path:
@@ -94,18 +91,6 @@ def gib(compressed: bool) -> Path:
 def gib_part(row: int, rows: int) -> np.ndarray:
     """Return some rows of that array, as NumPy makes them."""
     return _field(row, rows, GIB_SHAPE[1])
-
-
-def ramp() -> Path:
-    """Return a `.npy` file of 1 GiB in which cell i holds i, as int32."""
-
-    def write(path: Path) -> None:
-        cells = np.lib.format.open_memmap(path, "w+", np.int32, (RAMP_CELLS,))
-        step = 1 << 24
-        for start in range(0, RAMP_CELLS, step):
-            cells[start : start + step] = np.arange(start, start + step, dtype=np.int32)
-
-    return _kept("ramp.npy", write)
 
 
 def _field(row: int, rows: int, columns: int) -> np.ndarray:

@@ -18,6 +18,7 @@ __all__ = [
     "tiledb_reader",
     "zarr_reader",
     "zarr_s3_reader",
+    "zarrs_reader",
 ]
 
 Read = Callable[[Any], np.ndarray]
@@ -84,3 +85,11 @@ def _tensorstore(kvstore: dict[str, Any]) -> Read:
     spec = {"driver": "zarr3", "kvstore": kvstore}
     array = ts.open(spec, context=context, open=True, read=True).result()
     return lambda key: array[key].read().result()
+
+
+def zarrs_reader(path: Path) -> Read:
+    """zarr-python 3 with the codec pipeline of zarrs, where that is installed."""
+    import zarr
+
+    with zarr.config.set({"codec_pipeline.path": "zarrs.ZarrsCodecPipeline"}):
+        return zarr.open_array(path, mode="r").__getitem__

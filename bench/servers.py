@@ -38,13 +38,13 @@ class Bucket:
 
     def upload(self, folder: Path, name: str) -> str:
         """Put a file, or all files below a folder, under `name`, unless it is there already; return its URL."""
-        client = obstore_client(self.endpoint)
+        client = obstore_client(self.endpoint, retries=5)
         done = f".done/{name}"
         if not _exists(client, done):
             files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
             for file in files:
                 inner = "" if file == folder else f"/{file.relative_to(folder)}"
-                client.put(name + inner, file)
+                client.put(name + inner, file, use_multipart=False)
             client.put(done, b"")
         return f"s3://{BUCKET}/{name}"
 
@@ -57,8 +57,8 @@ def options_at(endpoint: str) -> dict[str, str]:
     return options_for(endpoint)
 
 
-def obstore_client(endpoint: str, prefix: str | None = None) -> Any:
-    """Return obstore's own client for the bucket, or what lies under `prefix`; its retries off, as ours are."""
+def obstore_client(endpoint: str, prefix: str | None = None, *, retries: int = 0) -> Any:
+    """Return obstore's own client for the bucket, or for what lies under `prefix`."""
     import obstore
 
     return obstore.store.S3Store(
@@ -66,7 +66,7 @@ def obstore_client(endpoint: str, prefix: str | None = None) -> Any:
         prefix=prefix,
         config={**options_at(endpoint), "region": "us-east-1"},
         client_options={"allow_http": True},
-        retry_config={"max_retries": 0},
+        retry_config={"max_retries": retries},
     )
 
 

@@ -32,8 +32,8 @@ class Timing:
 def race(calls: Mapping[str, Call], *, rounds: int = 15, batch_s: float = 0.01) -> dict[str, Timing]:
     """Time the calls in turn: A, B, C, A, B, C … for `rounds` rounds.
 
-    In its turn a call is repeated until `batch_s` have passed (at least once), so that short ones are measured
-    well; how often is found out beforehand, which also warms every system up.
+    In its turn a call is repeated for about `batch_s` (at least once), so that short ones are measured well; how
+    often is found out beforehand, which also warms every system up.
     """
     repeats = {name: _repeats(call, batch_s) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -84,6 +84,8 @@ def seconds_text(seconds: float) -> str:
 
 def _repeats(call: Call, batch_s: float) -> int:
     call()
+    if not batch_s:
+        return 1
     return max(1, math.ceil(batch_s / max(_time(call, 2), 1e-9)))
 
 

@@ -14,6 +14,20 @@ from bench.timing import check_equal, each_key, race
 COUNT = 82
 
 
+def selections() -> dict[str, list[tuple[slice, slice]]]:
+    """Return the keys: inside a row or column of chunks, and over the border of two."""
+    starts = np.random.default_rng(8).integers(0, data.IMAGE_CHUNKS[0] - COUNT, 4) + np.arange(4) * data.IMAGE_CHUNKS[0]
+    inside = [slice(start, start + COUNT) for start in starts.tolist()]
+    border = [slice(edge - COUNT // 2, edge + COUNT // 2) for edge in (2048, 4096, 6144)]
+    every = slice(None)
+    return {
+        "rows": [(span, every) for span in inside],
+        "rows over a border": [(span, every) for span in border],
+        "columns": [(every, span) for span in inside],
+        "columns over a border": [(every, span) for span in border],
+    }
+
+
 def measure(quick: bool) -> list[Figure]:
     path, figures = data.image_zarr(), []
     readers = {
@@ -23,12 +37,10 @@ def measure(quick: bool) -> list[Figure]:
         "TileDB": peers.tiledb_reader(),
         "h5py": peers.h5py_reader(),
     }
-    starts = np.random.default_rng(8).integers(0, data.IMAGE_SHAPE[0] - COUNT, 4).tolist()
-    spans = [slice(start, start + COUNT) for start in [*starts, 2048 - COUNT // 2]]
-    for what, keys in (("rows", [(s, slice(None)) for s in spans]), ("columns", [(slice(None), s) for s in spans])):
+    for what, keys in selections().items():
         check_equal(readers, keys, data.image())
         calls = {name: each_key(read, keys) for name, read in readers.items()}
-        timings = race(calls, rounds=5 if quick else 20, batch_s=0.02)
+        timings = race(calls, rounds=3 if quick else 10, batch_s=0.02)
         print(*(f"  82 {what}, {name}: {timing}" for name, timing in timings.items()), sep="\n")
         for peer in list(readers)[1:]:
             ratio = timings[peer].best_s / timings["hyperslab"].best_s

@@ -9,15 +9,15 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import hyperslab as hs
 import numpy as np
-from hyperslab.execute import Options, ReadTask, plan_reads
-from hyperslab.plan import Plan
-from hyperslab.selection import parse_points
 
+import hyperslab as hs
 from bench import data
 from bench.figures import Figure, main
 from bench.timing import race, seconds_text
+from hyperslab.execute import Options, ReadTask, plan_reads
+from hyperslab.plan import Plan
+from hyperslab.selection import parse_points
 
 BOX = (slice(3000, 3021), slice(5000, 5021))
 OVER_FOUR = (slice(2040, 2061), slice(4090, 4111))
@@ -34,6 +34,7 @@ def plan_of(array: hs.Array, key: object) -> Plan:
 def in_memory(name: str, shape: tuple[int, int], chunks: tuple[int, int]) -> hs.Array:
     """Return an array of an object store that is planned for as if it were S3; it holds no chunks."""
     import zarr
+
     from hyperslab.store.remote import memory
 
     store = zarr.storage.ObjectStore(memory("bench"))

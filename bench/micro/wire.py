@@ -9,9 +9,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import hyperslab as hs
 import numpy as np
 
+import hyperslab as hs
 from bench import data, peers, servers
 from bench.figures import Figure, main
 

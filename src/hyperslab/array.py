@@ -1,15 +1,18 @@
 """Arrays and groups as the user sees them: thin methods over the rooms below."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import InvalidInputError, NotFoundError
+from hyperslab.errors import InvalidInputError, NotFoundError, SelectionError
 from hyperslab.execute import (
+    Ledger,
     Options,
     ReadTask,
+    Result,
     Session,
     Snapshot,
     StoreReader,
@@ -19,7 +22,7 @@ from hyperslab.execute import (
     read,
 )
 from hyperslab.formats import ArraySource, GroupSource, member_names, open_member, open_source
-from hyperslab.plan import Budget, Method
+from hyperslab.plan import Budget, Method, Plan
 from hyperslab.plan.explain import Explanation, explain
 from hyperslab.selection import Points, Selection, compose, parse, parse_points
 from hyperslab.store import Store, locate
@@ -65,50 +68,10 @@ def read_many(
     >>> read_many([])
     []
     """
-    wanted = [_Wanted(array, array._parse(key)) for array, key in pairs]
+    wanted = [(array, array._result(key)) for array, key in pairs]
     if wanted:
-        read(wanted[0].array.session, [w.task for w in wanted], Options(phi, budget, method, deadline))
-    return [w.result() for w in wanted]
-
-
-class _Wanted:
-    """One selection on its way into a result, or into the `out` that the user gave."""
-
-    def __init__(
-        self, array: "Array", selection: Selection | Points, out: npt.NDArray[Any] | None = None
-    ) -> None:
-        self.array, self.selection, self.out = array, selection, out
-        dtype, canonical = array.dtype, isinstance(selection, Selection)
-        self.straight = canonical and selection.direct  # type: ignore[union-attr]
-        if out is not None:
-            _check_out(out, selection, dtype)
-            self.straight = self.straight and out.dtype == dtype
-        if self.straight:
-            self.cells = np.empty(selection.result_shape, dtype) if out is None else out
-            target = selection.target(self.cells)  # type: ignore[union-attr]
-        else:
-            self.cells = target = np.empty(selection.counts if canonical else selection.size, dtype)  # type: ignore[union-attr]
-        self.task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, target)
-
-    def result(self) -> Any:
-        """Return what the user gets."""
-        if self.straight:
-            return self.cells[()] if self.selection.scalar and self.out is None else self.cells  # type: ignore[union-attr]
-        finished = self.selection.finish(self.cells)
-        if self.out is None:
-            return finished
-        self.out[...] = finished
-        return self.out
-
-
-def _check_out(out: Any, selection: Selection | Points, dtype: np.dtype[Any]) -> None:
-    if not isinstance(out, np.ndarray) or out.shape != selection.result_shape:
-        found = f"shape {out.shape}" if isinstance(out, np.ndarray) else type(out).__name__
-        raise InvalidInputError(f"out must be an array of shape {selection.result_shape}, not {found}")
-    if not out.flags.writeable:
-        raise InvalidInputError("out cannot be written to")
-    if selection.fields is None and not np.can_cast(dtype, out.dtype, "same_kind"):
-        raise InvalidInputError(f"out has dtype {out.dtype}, into which {dtype} cannot be cast")
+        read(wanted[0][0].session, [result.task for _, result in wanted], Options(phi, budget, method, deadline))
+    return [result.get() for _, result in wanted]
 
 
 class Array:
@@ -192,9 +155,9 @@ class Array:
         return f"<hyperslab.Array {self.url!r} {self.dtype} {self.shape} chunks {self.chunks} {self.source.format}>"
 
     def __getitem__(self, key: Any) -> Any:
-        wanted = _Wanted(self, self._parse(key))
-        read(self.session, (wanted.task,), _PLAIN_READ)
-        return wanted.result()
+        result = self._result(key)
+        read(self.session, (result.task,), _PLAIN_READ)
+        return result.get()
 
     def read(
         self,
@@ -215,9 +178,9 @@ class Array:
                   bytes), "paper" (Algorithm 1 of ArrayMorph)
         deadline  seconds after which DeadlineError is raised
         """
-        wanted = _Wanted(self, self._parse(key), out)
-        read(self.session, (wanted.task,), Options(phi, budget, method, deadline))
-        return wanted.result()
+        result = self._result(key, out)
+        read(self.session, (result.task,), Options(phi, budget, method, deadline))
+        return result.get()
 
     async def aread(
         self,
@@ -230,9 +193,9 @@ class Array:
         deadline: float | None = None,
     ) -> Any:
         """Read a selection without blocking the running event loop; options as for `read`."""
-        wanted = _Wanted(self, self._parse(key), out)
-        await aread(self.session, (wanted.task,), Options(phi, budget, method, deadline))
-        return wanted.result()
+        result = self._result(key, out)
+        await aread(self.session, (result.task,), Options(phi, budget, method, deadline))
+        return result.get()
 
     def read_boxes(self, keys: Iterable[Any], **options: Any) -> list[npt.NDArray[Any]]:
         """Read several selections by one plan: bytes that they share are fetched once."""
@@ -264,6 +227,10 @@ class Array:
     def _parse(self, key: Any) -> Selection | Points:
         return key if isinstance(key, (Selection, Points)) else parse(key, self.shape, self.dtype.names)
 
+    def _result(self, key: Any, out: npt.NDArray[Any] | None = None) -> Result:
+        layout = self.source.layout
+        return Result(self.url, self.store, layout, self.snapshot, self._parse(key), out)
+
     def _whole(self) -> Selection:
         return parse(..., self.shape)  # type: ignore[return-value]
 
@@ -279,18 +246,15 @@ class LazyArray:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.selection.result_shape
+        return self.selection.shape_of(self.array.dtype)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        fields = self.selection.fields
-        return (
-            np.empty(0, self.array.dtype)[fields if isinstance(fields, str) else list(fields)].dtype
-            if fields
-            else self.array.dtype
-        )
+        return self.selection.dtype_of(self.array.dtype)
 
     def __getitem__(self, key: Any) -> "LazyArray":
+        if self.shape != self.selection.result_shape:
+            raise SelectionError(f"field {self.selection.fields!r} holds arrays: read it, then index the result")
         return LazyArray(self.array, compose(self.selection, key, self.array.dtype.names))
 
     def read(self, **options: Any) -> Any:
@@ -302,6 +266,8 @@ class LazyArray:
         return self.array.explain(self.selection, **options)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        if copy is False:
+            raise ValueError("the view is not in memory: making a NumPy array of it always copies")
         return np.asarray(self.read(), dtype=dtype)
 
     def __repr__(self) -> str:
@@ -309,11 +275,11 @@ class LazyArray:
 
 
 class _Points:
-    def __init__(self, array: Array) -> None:
-        self._array = array
+    def __init__(self, array: Array, use: Callable[[Points], Any] | None = None) -> None:
+        self._array, self._use = array, use or array.read
 
     def __getitem__(self, key: Any) -> Any:
-        return self._array.read(parse_points(key, self._array.shape))
+        return self._use(parse_points(key, self._array.shape))
 
 
 class _Explain:
@@ -327,17 +293,23 @@ class _Explain:
         self, key: Any = ..., *, phi: float | None = None, method: Method | None = None
     ) -> Explanation:
         array, selection = self._array, self._array._parse(key)
-        empty = np.empty(0, array.dtype)
-        task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, empty)
-
-        def plan(forced: Method | None) -> Any:
-            return plan_reads(array.session, (task,), Options(phi, None, forced))
-
-        def run() -> Any:
-            wanted = _Wanted(array, selection)
-            return read(array.session, (wanted.task,), Options(phi, None, method))
-
+        plan, run = partial(_plan_of, array, selection, phi), partial(_run, array, selection, phi, method)
         return explain(array.url, selection, plan, method, run)
+
+    @property
+    def points(self) -> "_Points":
+        """What `array.points[...]` would send and cost."""
+        return _Points(self._array, self)
+
+
+def _plan_of(array: Array, selection: Selection | Points, phi: float | None, method: Method | None) -> Plan:
+    empty = np.empty(0, array.dtype)
+    task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, empty)
+    return plan_reads(array.session, (task,), Options(phi, None, method))
+
+
+def _run(array: Array, selection: Selection | Points, phi: float | None, method: Method | None) -> Ledger:
+    return read(array.session, (array._result(selection).task,), Options(phi, None, method))
 
 
 class Group(Mapping[str, "Array | Group"]):

@@ -14,15 +14,25 @@ from unittest import mock
 
 import numpy as np
 import zarr
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Delta, Shuffle, Zlib, Zstd
+from support.faulty import FaultyStore
+from support.profiles import times
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import hyperslab as hs
 from hyperslab.plan import optimise
-from hyperslab.store import memory
+from hyperslab.store import locate, memory
 
 METHODS = (None, "get", "merge", "fetch", "paper")
+
+
+def tries(usual: int) -> settings:
+    """Return settings for so many examples, more in a soak run."""
+    slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
+    return settings(max_examples=times(usual), deadline=None, suppress_health_check=slow)
+
 
 # Types
 
@@ -311,12 +321,12 @@ PROFILES = {
 PHIS = {"dear": float("inf"), "curved": 10.0}
 
 
-@dataclass(slots=True, repr=False)
 class Sessions:
     """Sessions by the name of their profile, with a cache and without; made when first asked for."""
 
-    made: dict[tuple[str, int], hs.Session]
-    opened: dict[tuple[str, str, int], hs.Array]
+    def __init__(self) -> None:
+        self.made: dict[tuple[str, int], hs.Session] = {}
+        self.opened: dict[tuple[str, str, int], hs.Array] = {}
 
     def get(self, profile: str = "usual", cache_bytes: int = 0) -> hs.Session:
         if (profile, cache_bytes) not in self.made:
@@ -339,7 +349,7 @@ class Sessions:
 
 @contextmanager
 def sessions() -> Iterator[Sessions]:
-    made = Sessions({}, {})
+    made = Sessions()
     try:
         yield made
     finally:
@@ -361,8 +371,10 @@ def ints(length: int) -> st.SearchStrategy:
 
 
 @cache
-def slices(length: int) -> st.SearchStrategy[slice]:
+def slices(length: int, forward: bool = False) -> st.SearchStrategy[slice]:
     bound = st.none() | st.integers(-length - 3, length + 3)
+    if forward:
+        return st.builds(slice, bound, bound, st.sampled_from([None, 1, 2, 3, length + 1]))
     step = st.sampled_from([None, None, 1, 1, 2, 3, -1, -1, -2, -3, length + 1, -length - 1, 2**70, -(2**70)])
     return st.builds(slice, bound, bound, step)
 
@@ -379,19 +391,19 @@ def lists(length: int) -> st.SearchStrategy:
 
 
 @cache
-def basic_items(length: int) -> st.SearchStrategy:
-    whole = st.just(slice(None))
-    return slices(length) | ints(length) | whole if length else slices(length) | whole
+def basic_items(length: int, forward: bool = False) -> st.SearchStrategy:
+    cut = slices(length, forward) | st.just(slice(None))
+    return cut | ints(length) if length else cut
 
 
 @st.composite
-def keys(draw, shape: tuple[int, ...], *, lists_too: bool = True, new_too: bool = True, scalars: bool = True):
+def keys(draw, shape: tuple[int, ...], *, lists_too: bool = True, new_too: bool = True, forward: bool = False):
     """Draw a key for an array of that shape: basic items, lists and masks, `...` and None among them."""
     items: list = []
     for length in shape:
         kind = draw(st.integers(0, 3)) if lists_too else 0
-        items.append(draw(lists(length) if kind == 3 else basic_items(length)))
-    if scalars and shape and all(shape) and draw(st.integers(0, 9)) == 9:
+        items.append(draw(lists(length) if kind == 3 else basic_items(length, forward)))
+    if shape and all(shape) and draw(st.integers(0, 9)) == 9:
         items = [draw(ints(length)) for length in shape]
     shortened = draw(st.integers(0, 4))
     if shortened == 3:
@@ -409,16 +421,14 @@ def keys(draw, shape: tuple[int, ...], *, lists_too: bool = True, new_too: bool 
 
 @st.composite
 def pointwise(draw, shape: tuple[int, ...]):
-    """Draw index arrays that broadcast, one per axis, none of them empty."""
-    common = draw(st.lists(st.integers(0, 4), max_size=2))
+    """Draw index arrays that broadcast, one per axis."""
+    common = draw(st.lists(st.integers(0, 4), max_size=2)) if all(shape) else [0]
     out = []
     for length in shape:
         mine = [n if draw(st.integers(0, 3)) else 1 for n in common][draw(st.integers(0, len(common))) :]
+        mine = mine if length else common
         size = int(np.prod(mine, dtype=int))
-        if not length:
-            out.append(np.zeros((0,), "i8"))
-            continue
-        numbers = draw(st.lists(ints(length), min_size=size, max_size=size))
+        numbers = draw(st.lists(ints(max(1, length)), min_size=size, max_size=size))
         array = np.array(numbers, "i8").reshape(mine)
         out.append(int(array) if array.ndim == 0 and draw(st.booleans()) else array)
     return tuple(out)
@@ -473,3 +483,38 @@ def assert_same(found: object, wanted: object) -> None:
         return
     for name in wanted.dtype.fields:
         assert_same(np.asarray(found[name]), np.asarray(wanted[name]))
+
+
+# What is sent
+
+
+@contextmanager
+def logging_store() -> Iterator[list[FaultyStore]]:
+    """Let every array that is opened meanwhile read through a store that logs; yields those stores."""
+    made: list[FaultyStore] = []
+
+    def located(url: object, options: object = None) -> tuple[FaultyStore, str]:
+        store, path = locate(url, options)
+        made.append(FaultyStore(store))
+        return made[-1], path
+
+    with mock.patch.object(hs.array, "locate", located):
+        yield made
+
+
+def open_logged(url: str, session: hs.Session) -> tuple[hs.Array, FaultyStore]:
+    """Open an array through a store that logs; what opening sent is in the log."""
+    with logging_store() as made:
+        return hs.open(url, session=session), made[0]
+
+
+def sent(store: FaultyStore) -> list[tuple[str, object, bool]]:
+    """Return (key, span, whether a version was pinned) of all that was asked since last time, in a fixed order."""
+    found = [(asked.key, asked.span, asked.if_match is not None) for asked in store.log]
+    store.log.clear()
+    return sorted(found, key=repr)
+
+
+def sent_bytes(requests: list[tuple[str, object, bool]]) -> int:
+    """Return how many bytes those ranges hold."""
+    return sum(span[1] - span[0] if isinstance(span, tuple) else -span for _, span, _ in requests)

@@ -8,17 +8,19 @@ ask the store whether that is still the one. A damaged entry counts as not there
 import os
 import tempfile
 import threading
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
 
+from hyperslab.errors import InvalidInputError
 from hyperslab.layout.checksums import crc32c
 
 __all__ = ["DiskCache"]
 
-# After this many entries the folder's size is looked at again.
-_SWEEP_EVERY = 64
+# A sweep leaves this part of the limit free, at least.
+_ROOM = 16
 
 
 class DiskCache:
@@ -26,8 +28,18 @@ class DiskCache:
 
     def __init__(self, folder: str | os.PathLike[str], limit_bytes: int) -> None:
         self.folder, self.limit_bytes = Path(folder).expanduser().absolute(), limit_bytes
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._puts = 0
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InvalidInputError(
+                f"the disk cache cannot be kept in {str(folder)!r} ({error.strerror}); name another folder"
+            ) from None
+        # What may still be written before the folder's size is looked at again.
+        self._room_bytes = 0
+        self._lock = threading.Lock()
+
+    def after_fork(self) -> None:
+        """Forget the lock: a thread that was not forked along may hold it."""
         self._lock = threading.Lock()
 
     def get(self, address: str, key: str, etag: str, inner: int) -> bytes | None:
@@ -41,17 +53,18 @@ class DiskCache:
         return data[4:] if len(data) > 4 and _checksum(memoryview(data)[4:]) == data[:4] else None
 
     def put(self, address: str, key: str, etag: str, inner: int, data: memoryview) -> None:
-        """Keep a chunk's stored bytes. A full disk is no error: nothing is kept then."""
+        """Keep a chunk's stored bytes, unless it is a large part of the cache. A full disk is no error."""
+        if data.nbytes * 4 > self.limit_bytes:
+            return
         try:
             self._write(self._path(address, key, etag, str(inner)), _checksum(data), data)
             self._write(self._path(address, key), etag.encode())
         except OSError:
             return
         with self._lock:
-            self._puts += 1
-            sweep = self._puts % _SWEEP_EVERY == 1
-        if sweep:
-            self.sweep()
+            self._room_bytes -= data.nbytes + 4 + len(etag)
+            if self._room_bytes < 0:
+                self.sweep()
 
     def last_etag(self, address: str, key: str) -> str | None:
         """Return the ETag that the object had when a chunk of it was last kept."""
@@ -61,20 +74,23 @@ class DiskCache:
             return None
 
     def sweep(self) -> None:
-        """Remove the least recently used entries until the rest fit the limit."""
+        """Remove the least recently used entries until there is room again."""
         entries = []
-        for entry in os.scandir(self.folder):
-            try:
-                found = entry.stat()
-            except OSError:
-                continue
-            entries.append((found.st_mtime, found.st_size, entry.path))
+        with suppress(OSError):
+            for entry in os.scandir(self.folder):
+                with suppress(OSError):  # another process sweeps, too
+                    found = entry.stat()
+                    entries.append((found.st_mtime, found.st_size, entry.path))
         total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
-            if total <= self.limit_bytes:
-                return
-            Path(path).unlink(missing_ok=True)
-            total -= size
+        if total > self.limit_bytes - self.limit_bytes // _ROOM:
+            for _, size, path in sorted(entries):
+                with suppress(OSError):
+                    os.unlink(path)
+                total -= size
+                if total <= self.limit_bytes - 2 * (self.limit_bytes // _ROOM):
+                    break
+        # Half of it: other processes write as well.
+        self._room_bytes = (self.limit_bytes - total) // 2
 
     def _path(self, *parts: str) -> Path:
         return self.folder / blake2b("\0".join(parts).encode(), digest_size=20).hexdigest()

@@ -57,6 +57,8 @@ class ReadRecord:
     ledger: Ledger
     started_at: float
     process: int
+    # The name of the error that ended the read, None if it gave all cells.
+    error: str | None = None
 
 
 Sink = Callable[[ReadRecord], None]
@@ -87,7 +89,7 @@ class Metrics:
 
 
 class Account:
-    """A budget being spent: reads reserve what they are predicted to cost, and give back what they did not use."""
+    """A budget being spent: reads take from it what they are predicted to cost, and give back what they did not use."""
 
     def __init__(self, budget: Budget) -> None:
         self.budget = budget
@@ -96,26 +98,27 @@ class Account:
         self._bytes = 0
         self._usd = 0.0
 
-    def reserve(self, estimate: Estimate, plan: Plan | None) -> None:
-        """Take the estimate off the budget, or refuse."""
+    def take(self, requests: int, nbytes: int, usd: float, seconds: float = 0.0) -> str | None:
+        """Take this much off the budget; if it does not hold it, take nothing and say which limit is in the way."""
         with self._lock:
             after = Estimate(
-                requests=self._requests + estimate.all_requests,
-                fetched_bytes=self._bytes + estimate.all_bytes,
-                usd=self._usd + estimate.usd,
-                seconds=estimate.seconds,
+                requests=self._requests + requests,
+                fetched_bytes=self._bytes + nbytes,
+                # Dollars are sums of tiny parts: a rounding error is not worth a refusal.
+                usd=(self._usd + usd) * (1 - 1e-9),
+                seconds=seconds,
             )
             over = self.budget.exceeded(after)
-            if over:
-                raise BudgetError(f"the read would go over its budget ({over}); read less or loosen it", plan)
-            self._requests, self._bytes, self._usd = after.requests, after.fetched_bytes, after.usd
+            if over is None:
+                self._requests, self._bytes, self._usd = after.requests, after.fetched_bytes, self._usd + usd
+            return over
 
-    def settle(self, estimate: Estimate, ledger: Ledger) -> None:
-        """Replace a reservation by what was really used."""
+    def give_back(self, requests: int, nbytes: int, usd: float) -> None:
+        """Put back what was taken and not used."""
         with self._lock:
-            self._requests += ledger.requests + ledger.lookups - estimate.all_requests
-            self._bytes += ledger.bytes - estimate.all_bytes
-            self._usd += ledger.usd - estimate.usd
+            self._requests -= requests
+            self._bytes -= nbytes
+            self._usd -= usd
 
     def left(self) -> Budget:
         """Return the budget that is left."""
@@ -128,43 +131,78 @@ class Account:
                 seconds=limits.seconds,
             )
 
+    def after_fork(self) -> None:
+        """Forget the lock: a thread that was not forked along may hold it."""
+        self._lock = threading.Lock()
+
 
 class Meter:
-    """Keeps a read's ledger, and stops the read when a request would go over what it may still use."""
+    """Keeps a read's ledger, and what the read has taken from budgets; no request is sent that they do not hold."""
 
-    def __init__(
-        self, ledger: Ledger, model: CostModel, limits: tuple[Budget, ...], plan: Plan | None = None
-    ) -> None:
-        self.ledger, self.model, self.limits, self.plan = ledger, model, limits, plan
+    def __init__(self, ledger: Ledger, model: CostModel, accounts: tuple[Account, ...] = ()) -> None:
+        self.ledger, self.model, self.accounts = ledger, model, accounts
+        self.plan: Plan | None = None
+        # Taken from the accounts so far; and the bytes that requests under way may still bring.
+        self._requests = self._bytes = self._coming_bytes = 0
         # Local files are read in several threads.
         self._lock = threading.Lock()
 
-    def before(self, nbytes: int, *, lookup: bool = False) -> None:
-        """Count a request that is about to be sent; refuse it if the budget does not hold it."""
-        with self._lock:
-            self._before(nbytes, lookup)
-
-    def _before(self, nbytes: int, lookup: bool) -> None:
-        ledger = self.ledger
-        for limit in self.limits:
-            usd = ledger.usd + float(self.model.usd(1, nbytes))
-            over = limit.exceeded(
-                Estimate(
-                    requests=ledger.requests + ledger.lookups + 1,
-                    fetched_bytes=ledger.bytes + nbytes,
-                    usd=usd,
-                )
-            )
+    def admit(self, plan: Plan) -> None:
+        """Take what the plan is predicted to cost, beside what was used already, or refuse the read."""
+        self.plan = plan
+        if self.accounts:
+            estimate, ledger = plan.estimate, self.ledger
+            requests = ledger.requests + ledger.lookups + estimate.all_requests
+            over = self._hold(requests, ledger.bytes + estimate.all_bytes, estimate.seconds)
             if over:
-                raise BudgetError(f"the read was stopped at its budget ({over}), retries included", self.plan)
-        if lookup:
-            ledger.lookups += 1
-        else:
-            ledger.requests += 1
-        ledger.usd += self.model.prices.request_usd
+                raise BudgetError(f"the read would go over its budget ({over}); read less or loosen it", plan)
 
-    def after(self, nbytes: int) -> None:
-        """Count the bytes that came back."""
+    def before(self, nbytes: int, *, lookup: bool = False) -> None:
+        """Count a request that is about to be sent; refuse it if the budgets do not hold it."""
+        ledger = self.ledger
         with self._lock:
+            if self.accounts:
+                requests = ledger.requests + ledger.lookups + 1
+                over = self._hold(requests, ledger.bytes + self._coming_bytes + nbytes)
+                if over:
+                    raise BudgetError(
+                        f"the read was stopped at its budget ({over}), retries included; read less or loosen it",
+                        self.plan,
+                    )
+            if lookup:
+                ledger.lookups += 1
+            else:
+                ledger.requests += 1
+            self._coming_bytes += nbytes
+
+    def after(self, nbytes: int, asked: int) -> None:
+        """Count the bytes that came back, of a request that was to bring `asked`; none if it failed."""
+        with self._lock:
+            self._coming_bytes -= asked
             self.ledger.bytes += nbytes
-            self.ledger.usd += nbytes * self.model.prices.byte_usd
+
+    def settle(self) -> None:
+        """Price what was used, and give back the rest of what was taken."""
+        ledger = self.ledger
+        with self._lock:
+            ledger.usd = float(self.model.usd(ledger.requests + ledger.lookups, ledger.bytes))
+            requests, nbytes = self._requests - ledger.requests - ledger.lookups, self._bytes - ledger.bytes
+            taken_usd = float(self.model.usd(self._requests, self._bytes))
+            for account in self.accounts:
+                account.give_back(requests, nbytes, taken_usd - ledger.usd)
+            self._requests, self._bytes = self._requests - requests, self._bytes - nbytes
+
+    def _hold(self, requests: int, nbytes: int, seconds: float = 0.0) -> str | None:
+        """Have at least this much taken from every account; say which limit is in the way."""
+        more, more_bytes = max(0, requests - self._requests), max(0, nbytes - self._bytes)
+        if not (more or more_bytes or seconds):
+            return None
+        usd = float(self.model.usd(more, more_bytes))
+        for n, account in enumerate(self.accounts):
+            over = account.take(more, more_bytes, usd, seconds)
+            if over:
+                for other in self.accounts[:n]:
+                    other.give_back(more, more_bytes, usd)
+                return over
+        self._requests, self._bytes = self._requests + more, self._bytes + more_bytes
+        return None

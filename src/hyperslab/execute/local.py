@@ -2,22 +2,24 @@
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import DeadlineError, IntegrityError, NotFoundError, StoreError
+from hyperslab.errors import IntegrityError, NotFoundError
+from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
 from hyperslab.execute.run import Job
+from hyperslab.execute.session import closed_meanwhile
 from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Reply
 
-__all__ = ["Clock", "map_pieces", "run_jobs"]
+__all__ = ["map_pieces", "run_jobs"]
 
 T = TypeVar("T")
 
@@ -29,28 +31,6 @@ _RUN_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
 # Mapped pages count as memory of the process: a read that maps more than this lets go of each chunk after use.
 _RELEASE_BYTES = 1 << 26
-
-
-class Clock:
-    """A deadline, or a wish to stop, that is looked at between two steps."""
-
-    def __init__(self, deadline_s: float | None) -> None:
-        self.deadline_s = deadline_s
-        self.stopped = False
-        self.end = None if deadline_s is None else time.monotonic() + deadline_s
-
-    def stop(self) -> None:
-        """Let the next look end the read."""
-        self.stopped = True
-
-    def check(self) -> None:
-        if self.stopped:
-            raise StoreError("the read was given up")
-        if self.end is not None and time.monotonic() > self.end:
-            raise DeadlineError(f"the read did not finish within its deadline of {self.deadline_s:g} s")
-
-    def left_s(self) -> float | None:
-        return None if self.end is None else max(0.0, self.end - time.monotonic())
 
 
 def map_pieces(
@@ -90,6 +70,7 @@ def _map_piece(
             return
         mapped = store.map(key)
     except NotFoundError:
+        _check_root(store)
         if not layout.sparse:
             raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
         target[pieces.target(piece)] = layout.fill
@@ -145,11 +126,13 @@ def run_jobs(
             return
         meter.before(job.nbytes, lookup=job.lookup)
         try:
-            reply = store.get(job.key, job.span, if_match=job.if_match, limit_bytes=job.limit_bytes)
+            reply = store.get(job.key, job.asked, if_match=job.if_match, limit_bytes=job.limit_bytes)
         except NotFoundError:
+            _check_root(store)
+            meter.after(0, job.nbytes)
             missing(job)
             return
-        meter.after(len(reply.data))
+        meter.after(len(reply.data), job.nbytes)
         done(job, reply)
 
     planned = list(jobs)
@@ -157,6 +140,12 @@ def run_jobs(
     if len(planned) > 1 and sum(job.nbytes for job in planned) >= _THREAD_BYTES:
         lanes = max(1, min(_LANES, memory_bytes // max(job.held_bytes for job in planned)))
     _spread(one, planned, pool, lanes, clock)
+
+
+def _check_root(store: LocalStore) -> None:
+    """Raise if not only a file, but all of the store is gone: that is not a chunk that was never written."""
+    if not os.path.isdir(store.root):
+        raise NotFoundError(f"there is no directory {store.root} any more; was it moved, or its disk unmounted?")
 
 
 def _spread(
@@ -173,21 +162,45 @@ def _spread(
             one(item)
         return
     source, lock = iter(items), threading.Lock()
+    failures: list[BaseException] = []
 
     def lane() -> None:
-        while True:
-            with lock:
-                item = next(source, None)
-            if item is None:
-                return
-            clock.check()
-            one(item)
+        try:
+            while True:
+                clock.check()
+                with lock:
+                    item = next(source, None)
+                if item is None:
+                    return
+                one(item)
+        except BaseException as error:
+            failures.append(error)
+            clock.stop()
+            raise
 
-    running = [pool().submit(lane) for _ in range(lanes)]
+    running: list[Future[None]] = []
     try:
+        for _ in range(lanes):
+            running += [pool().submit(lane)]
         for future in running:
             future.result()
-    except BaseException:
-        clock.stop()
-        wait(running)
+    except BaseException as error:
+        _stop(running, clock)
+        if isinstance(error, Exception):
+            # What failed first: the others were only told to stop.
+            raise (failures[0] if failures else _closed_or(error)) from None
         raise
+
+
+def _stop(running: list["Future[None]"], clock: Clock) -> None:
+    """Let every lane end after the item that it is at, and wait for that."""
+    clock.stop()
+    for future in running:
+        with suppress(CancelledError):
+            future.exception()
+
+
+def _closed_or(error: Exception) -> Exception:
+    """Return the error to raise instead, where it only says that the threads were ended meanwhile."""
+    ended = isinstance(error, CancelledError) or "after shutdown" in str(error)
+    return closed_meanwhile() if ended else error

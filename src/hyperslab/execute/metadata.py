@@ -4,11 +4,12 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from hyperslab.errors import IntegrityError, NotFoundError, StoreError
+from hyperslab.errors import IntegrityError, InternalError, NotFoundError, StoreError
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.retry import backoff_s
+from hyperslab.execute.run import is_of_store
 from hyperslab.execute.session import Session
-from hyperslab.store import Span, Store
+from hyperslab.store import LocalStore, Reply, Span, Store
 
 __all__ = ["StoreReader"]
 
@@ -41,32 +42,46 @@ class StoreReader:
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if it is not there."""
         try:
-            return self._retried(lambda: self.store.head(key), 0)[0]
-        except NotFoundError:
+            return self._retried(lambda: self.store.head(key))[0]
+        except NotFoundError as error:
+            if is_of_store(error):
+                raise
             return None
 
     def children(self, prefix: str) -> list[str]:
         """Return the names one level below `prefix`, sorted."""
-        return self._retried(lambda: self.store.children(prefix), 0)
+        return self._retried(lambda: self.store.children(prefix))
 
     def _fetch(self, key: str, span: Span) -> bytes | None:
-        session = self.session
         try:
-            reply = self._retried(
-                lambda: self.store.get(key, span, timeout_s=session.timeout_s, limit_bytes=_DOCUMENT_BYTES), 0
-            )
-        except NotFoundError:
+            reply = self._retried(lambda: self._ask(key, span))
+        except NotFoundError as error:
+            if is_of_store(error):
+                raise
             return None
-        session.metrics.add(Ledger(bytes=len(reply.data)))
+        self._count(Ledger(bytes=len(reply.data)))
         return bytes(reply.data)
 
-    def _retried(self, ask: Callable[[], T], attempt: int) -> T:
-        self.session.check_open()
-        self.session.metrics.add(Ledger(lookups=1, retries=int(attempt > 0)))
-        try:
-            return ask()
-        except StoreError as error:
-            if attempt >= self.session.retries or not error.transient:
-                raise
-        time.sleep(backoff_s(attempt))
-        return self._retried(ask, attempt + 1)
+    def _ask(self, key: str, span: Span) -> Reply:
+        store, session = self.store, self.session
+        if isinstance(store, LocalStore):
+            return store.get(key, span, limit_bytes=_DOCUMENT_BYTES)
+        # On the loop, where an interrupt can end it.
+        return session.wait(lambda: store.aget(key, span, timeout_s=session.timeout_s, limit_bytes=_DOCUMENT_BYTES))
+
+    def _retried(self, ask: Callable[[], T]) -> T:
+        retries = self.session.retries
+        for attempt in range(retries + 1):
+            self.session.check_open()
+            self._count(Ledger(lookups=1, retries=int(attempt > 0)))
+            try:
+                return ask()
+            except StoreError as error:
+                if attempt == retries or not error.transient:
+                    raise
+            time.sleep(backoff_s(attempt))
+        raise InternalError(f"{self.store.address} was never asked")
+
+    def _count(self, ledger: Ledger) -> None:
+        ledger.usd = float(self.session.model(self.store).usd(ledger.lookups, ledger.bytes))
+        self.session.metrics.add(ledger)

@@ -47,9 +47,7 @@ def place_bytes(pieces: Pieces, piece: int, target: Array, data: npt.NDArray[np.
         _place_box(pieces, piece, target, data, first)
 
 
-def _place_points(
-    pieces: PointPieces, piece: int, target: Array, data: npt.NDArray[np.uint8], first: int
-) -> None:
+def _place_points(pieces: PointPieces, piece: int, target: Array, data: npt.NDArray[np.uint8], first: int) -> None:
     size = pieces.layout.stored.itemsize
     low, high = int(pieces.bounds[piece]), int(pieces.bounds[piece + 1])
     cell = first // size

@@ -4,14 +4,15 @@ import os
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 import numpy.typing as npt
 
 from hyperslab.errors import BudgetError, InternalError, InvalidInputError
 from hyperslab.execute import local
-from hyperslab.execute.ledger import Ledger, Meter, ReadRecord
-from hyperslab.execute.local import Clock
+from hyperslab.execute.clock import Clock
+from hyperslab.execute.ledger import Account, Ledger, Meter, ReadRecord
 from hyperslab.execute.recall import Recall
 from hyperslab.execute.run import Job, Run, Snapshot
 from hyperslab.execute.session import Session
@@ -30,9 +31,6 @@ from hyperslab.plan import (
 )
 from hyperslab.selection import Points, Selection, Span
 from hyperslab.store import LocalStore, Store
-
-if TYPE_CHECKING:
-    from hyperslab.execute.remote import Limits
 
 __all__ = ["Options", "ReadTask", "aread", "plan_reads", "read"]
 
@@ -74,21 +72,35 @@ class _Reading:
     store: Store
     tasks: Sequence[ReadTask]
     options: Options
-    model: CostModel
     pieces: Sequence[Pieces]
     clock: Clock
     recall: Recall
-    ledger: Ledger = field(default_factory=lambda: Ledger(reads=1))
+    meter: Meter
     plan: Plan | None = None
-    reserved: Estimate | None = None
+    predicted: Estimate | None = None
+    started_at: float = field(default_factory=time.time)
 
     @classmethod
-    def of(cls, session: Session, tasks: Sequence[ReadTask], options: Options) -> "_Reading":
+    def of(
+        cls, session: Session, tasks: Sequence[ReadTask], options: Options, own: Account | None = None
+    ) -> "_Reading":
+        """`own` is the budget of this call, if it has one."""
         store = tasks[0].store
         pieces = [pieces_of(task.layout, task.selection) for task in tasks]
         recall = Recall(session, store, list({id(task.snapshot): task.snapshot for task in tasks}.values()))
-        model = session.model(store, options.phi)
-        return cls(session, store, tasks, options, model, pieces, Clock(options.deadline), recall)
+        accounts = tuple([account for account in (own, session.account) if account is not None])
+        seconds = [a.budget.seconds for a in accounts if a.budget.seconds is not None]
+        clock = Clock(options.deadline, min(seconds, default=None))
+        meter = Meter(Ledger(reads=1), session.model(store, options.phi), accounts)
+        return cls(session, store, tasks, options, pieces, clock, recall, meter)
+
+    @property
+    def model(self) -> CostModel:
+        return self.meter.model
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.meter.ledger
 
     @property
     def direct(self) -> bool:
@@ -112,55 +124,43 @@ class _Reading:
             )  # fmt: skip
         return self.plan
 
-    def limits(self) -> tuple[Budget, ...]:
-        """The budgets that hold while the read runs."""
-        account, reserved = self.session.account, self.reserved
-        own = (self.options.budget,) if self.options.budget is not None else ()
-        if account is None or reserved is None:
-            return own
-        # What the session had left before this read's own reservation.
-        left = account.left()
-        return (
-            *own,
-            Budget(
-                requests=None if left.requests is None else left.requests + reserved.all_requests,
-                bytes=None if left.bytes is None else left.bytes + reserved.all_bytes,
-                usd=None if left.usd is None else left.usd + reserved.usd,
-            ),
-        )
-
-    def admit(self) -> Meter:
-        """Refuse the read if its plan goes over a budget; else reserve what it is predicted to cost."""
+    def admit(self) -> None:
+        """Refuse the read if its plan goes over a budget; else take what it is predicted to cost."""
         plan = self.plan or self.make_plan()
-        if self.options.budget is not None:
-            _refuse_over(self.options.budget, plan)
-        if self.session.account is not None:
-            self.session.account.reserve(plan.estimate, plan)
-            self.reserved = plan.estimate
-        return Meter(self.ledger, self.model, self.limits(), plan)
+        self.meter.admit(plan)
+        self.predicted = plan.estimate
 
     def finish(self, started: float) -> None:
-        """Settle accounts and tell the sink."""
-        session, ledger = self.session, self.ledger
+        """Settle accounts."""
+        ledger = self.ledger
         ledger.seconds = time.perf_counter() - started
-        if self.reserved is not None and session.account is not None:
-            session.account.settle(self.reserved, ledger)
-        session.metrics.add(ledger)
-        if session.sink is not None:
-            for task, pieces in zip(self.tasks, self.pieces, strict=True):
-                session.sink(self._record(task, pieces))
+        ledger.needed_bytes = _needed(self)
+        self.meter.settle()
+        self.session.metrics.add(ledger)
 
-    def _record(self, task: ReadTask, pieces: Pieces) -> ReadRecord:
+    def tell(self, error: BaseException | None = None) -> None:
+        """Tell the sink; what it raises does not stand before the error that ended the read."""
+        sink = self.session.sink
+        if sink is None or self.predicted is None:
+            return
+        try:
+            for task, pieces in zip(self.tasks, self.pieces, strict=True):
+                sink(self._record(task, pieces, error))
+        except Exception as raised:
+            if error is None:
+                raise
+            error.add_note(f"and the session's sink raised {type(raised).__name__}: {raised}")
+
+    def _record(self, task: ReadTask, pieces: Pieces, error: BaseException | None) -> ReadRecord:
         axes: tuple[Any, ...] | None = None
         if isinstance(task.selection, Selection):
             axes = tuple(
                 (axis.start, axis.count, axis.step) if isinstance(axis, Span) else axis.indices()
                 for axis in task.selection.axes
             )
-        predicted = self.plan.estimate if self.plan is not None else None
         return ReadRecord(
-            task.url, axes, task.layout.shape, self.options.method, len(pieces), predicted, self.ledger,
-            time.time() - self.ledger.seconds, os.getpid(),
+            task.url, axes, task.layout.shape, self.options.method, len(pieces), self.predicted, self.ledger,
+            self.started_at, os.getpid(), None if error is None else type(error).__name__,
         )  # fmt: skip
 
     def run(self) -> Run:
@@ -169,6 +169,7 @@ class _Reading:
         session, targets = self.session, [task.target for task in self.tasks]
         run = Run(plan, self.store, targets, self.recall.snapshots, session.cache, self.recall.disk)
         run.etags.update(self.recall.etags)
+        run.sizes.update(self.recall.sizes)
         return run
 
     def without_requests(self, run: Run) -> None:
@@ -182,32 +183,58 @@ class _Reading:
 
 def read(session: Session, tasks: Sequence[ReadTask], options: Options) -> Ledger:
     """Fill the targets of all tasks; return what it cost."""
-    session.check_open()
-    ledgers = []
-    for group in _by_store(tasks):
-        reading = _Reading.of(session, group, options)
-        if isinstance(reading.store, LocalStore):
-            _read_local(reading)
-        else:
-            _wait(session, reading)
-        ledgers.append(reading.ledger)
-    return _sum(ledgers)
+    readings = _begin(session, tasks, options)
+    for reading in readings:
+        try:
+            if isinstance(reading.store, LocalStore):
+                _read_local(reading)
+            else:
+                session.wait(partial(_read_remote, reading))
+        except BaseException as error:
+            _give_up(readings)
+            reading.tell(error)
+            raise
+        reading.tell()
+    return _sum([reading.ledger for reading in readings])
 
 
 async def aread(session: Session, tasks: Sequence[ReadTask], options: Options) -> Ledger:
-    """The same as `read`, without blocking the running loop."""
+    """The same as `read`, without blocking the running loop; where it is cancelled, its requests are, too."""
     import asyncio
 
+    readings = _begin(session, tasks, options)
+    for reading in readings:
+        try:
+            if isinstance(reading.store, LocalStore):
+                await asyncio.to_thread(_read_local, reading)
+            else:
+                await session.wait_async(partial(_read_remote, reading))
+        except BaseException as error:
+            reading.clock.stop()
+            _give_up(readings)
+            reading.tell(error)
+            raise
+        reading.tell()
+    return _sum([reading.ledger for reading in readings])
+
+
+def _begin(session: Session, tasks: Sequence[ReadTask], options: Options) -> list[_Reading]:
+    """Return the reads, one for each store; where there are several, all are admitted before one is begun."""
     session.check_open()
-    ledgers = []
-    for group in _by_store(tasks):
-        reading = _Reading.of(session, group, options)
-        if isinstance(reading.store, LocalStore):
-            await asyncio.to_thread(_read_local, reading)
-        else:
-            await asyncio.wrap_future(session.submit(_read_remote(reading)))
-        ledgers.append(reading.ledger)
-    return _sum(ledgers)
+    own = None if options.budget is None else Account(options.budget)
+    readings = [_Reading.of(session, group, options, own) for group in _by_store(tasks)]
+    try:
+        for reading in readings if len(readings) > 1 else ():
+            reading.admit()
+    except BudgetError:
+        _give_up(readings)
+        raise
+    return readings
+
+
+def _give_up(readings: list[_Reading]) -> None:
+    for reading in readings:
+        reading.meter.settle()
 
 
 def _sum(ledgers: list[Ledger]) -> Ledger:
@@ -225,100 +252,83 @@ def plan_reads(session: Session, tasks: Sequence[ReadTask], options: Options) ->
     return _Reading.of(session, tasks, options).make_plan()
 
 
-def _wait(session: Session, reading: _Reading) -> None:
-    """Run a remote read on the session's loop; an interrupt cancels it before it is passed on."""
-    future = session.submit(_read_remote(reading))
-    try:
-        future.result()
-    except BaseException:
-        future.cancel()
-        raise
-
-
 def _read_local(reading: _Reading) -> None:
     started = time.perf_counter()
-    session, store = reading.session, reading.store
+    session, store, clock, meter = reading.session, reading.store, reading.clock, reading.meter
     if not isinstance(store, LocalStore):
         raise InternalError(f"{store!r} is not local")
+    if reading.direct:
+        _read_direct(reading, store, started)
+        return
+    reading.admit()
     try:
-        if reading.direct:
-            _read_direct(reading, store)
-            return
-        meter = reading.admit()
         run = reading.run()
         if run.plan.lookups:
             first = run
             local.run_jobs(
                 store, first.lookups(), done=lambda job, reply: reading.recall.add_table(first, job, reply),
                 missing=lambda job: reading.recall.add_absent(first, job), skip=_never,
-                meter=meter, pool=session.pool, clock=reading.clock, memory_bytes=session.memory_bytes,
+                meter=meter, pool=session.pool, clock=clock, memory_bytes=session.memory_bytes,
             )  # fmt: skip
-            reading.make_plan(settled=True)
+            meter.admit(reading.make_plan(settled=True))
             run = reading.run()
         reading.without_requests(run)
         local.run_jobs(
             store, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone,
-            meter=meter, pool=session.pool, clock=reading.clock, memory_bytes=session.memory_bytes,
+            meter=meter, pool=session.pool, clock=clock, memory_bytes=session.memory_bytes,
         )  # fmt: skip
     finally:
-        reading.ledger.needed_bytes = _needed(reading)
         reading.finish(started)
 
 
-def _read_direct(reading: _Reading, store: LocalStore) -> None:
+def _read_direct(reading: _Reading, store: LocalStore, started: float) -> None:
     session = reading.session
-    if reading.options.budget is not None or session.account is not None or session.sink is not None:
-        meter = reading.admit()
-    else:
-        meter = Meter(reading.ledger, reading.model, ())
-    for task, pieces in zip(reading.tasks, reading.pieces, strict=True):
-        local.map_pieces(store, pieces, task.target, meter, session.pool, reading.clock)
+    if reading.meter.accounts or session.sink is not None:
+        reading.admit()
+    try:
+        for task, pieces in zip(reading.tasks, reading.pieces, strict=True):
+            local.map_pieces(store, pieces, task.target, reading.meter, session.pool, reading.clock)
+    finally:
+        reading.finish(started)
 
 
 async def _read_remote(reading: _Reading) -> None:
     from hyperslab.execute import remote
 
     started = time.perf_counter()
+    recall, meter = reading.recall, reading.meter
+    limits = reading.session.limits(reading.model)
+    send = partial(remote.run_jobs, reading.store, meter=meter, limits=limits, clock=reading.clock)
+    unconfirmed = list(recall.unconfirmed(reading.pieces))
+    if not unconfirmed:
+        reading.admit()
     try:
-        limits = reading.session.limits(reading.model)
-        if reading.session.disk is not None:
-            await _confirm(reading, limits)
-        meter = reading.admit()
+        if unconfirmed:
+            # Chunks on the local disk: ask the store, without fetching them, whether they are still the current ones.
+            await send(unconfirmed, done=recall.confirm, missing=_ignore, skip=_never)
+            reading.plan = None
+            reading.admit()
         run = reading.run()
         if run.plan.lookups:
             first = run
-            await remote.run_jobs(
-                reading.store, first.lookups(), done=lambda job, reply: reading.recall.add_table(first, job, reply),
-                missing=lambda job: reading.recall.add_absent(first, job), skip=_never, meter=meter, limits=limits,
-                deadline_s=reading.clock.left_s(),
+            await send(
+                first.lookups(), done=lambda job, reply: recall.add_table(first, job, reply),
+                missing=lambda job: recall.add_absent(first, job), skip=_never,
             )  # fmt: skip
-            reading.make_plan(settled=True)
+            meter.admit(reading.make_plan(settled=True))
             run = reading.run()
         reading.without_requests(run)
-        await remote.run_jobs(
-            reading.store, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone,
-            meter=meter, limits=limits, deadline_s=reading.clock.left_s(),
-        )  # fmt: skip
+        await send(run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone)
     finally:
-        reading.ledger.needed_bytes = _needed(reading)
         reading.finish(started)
-
-
-async def _confirm(reading: _Reading, limits: "Limits") -> None:
-    """Ask the store, without fetching, whether chunks on the local disk are of the current version."""
-    import asyncio
-
-    async def one(key: str, etag: str) -> None:
-        async with limits.in_flight:
-            reading.ledger.lookups += 1
-            reading.ledger.usd += reading.model.prices.request_usd
-            await asyncio.get_running_loop().run_in_executor(limits.pool, reading.recall.confirm, key, etag)
-
-    await asyncio.gather(*(one(key, etag) for key, etag in reading.recall.unconfirmed(reading.pieces).items()))
 
 
 def _never(job: Job) -> bool:
     return False
+
+
+def _ignore(job: Job) -> None:
+    return None
 
 
 def _needed(reading: _Reading) -> int:
@@ -328,13 +338,9 @@ def _needed(reading: _Reading) -> int:
 def _by_store(tasks: Sequence[ReadTask]) -> Iterable[Sequence[ReadTask]]:
     if len(tasks) == 1:
         return (tasks,)
-    groups: dict[str, list[ReadTask]] = {}
+    groups: dict[str | int, list[ReadTask]] = {}
     for task in tasks:
-        groups.setdefault(task.store.address, []).append(task)
+        # One bucket may be open with two logins; a directory is the same however often it was opened.
+        here = task.store.address if isinstance(task.store, LocalStore) else id(task.store)
+        groups.setdefault(here, []).append(task)
     return groups.values()
-
-
-def _refuse_over(budget: Budget, plan: Plan) -> None:
-    over = budget.exceeded(plan.estimate)
-    if over:
-        raise BudgetError(f"the read would go over its budget ({over}); read less or loosen it", plan)

@@ -1,12 +1,12 @@
 """What earlier reads left at hand: shard indexes and chunks, in memory and on the local disk."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import HyperslabError
+from hyperslab.errors import ConflictError, HyperslabError
 from hyperslab.execute.run import Job, Run, Snapshot
 from hyperslab.execute.session import Session
 from hyperslab.layout import Layout
@@ -20,7 +20,7 @@ class Recall:
     """Finds what a read needs in the caches of its session.
 
     Only versions that the array's handle has seen, or that the store has just confirmed, are served.
-    `tables` are the shard indexes, by key; `etags` the versions that they are of.
+    `tables` are the shard indexes, by key; `etags` and `sizes` the versions that they, and the chunks at hand, are of.
     """
 
     def __init__(self, session: Session, store: Store, snapshots: list[Snapshot]) -> None:
@@ -28,7 +28,9 @@ class Recall:
         self.disk = None if isinstance(store, LocalStore) else session.disk
         self.tables: dict[str, ChunkTable] = {}
         self.etags: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
         self.hits: dict[tuple[str, int], npt.NDArray[Any]] = {}
+        self._last_etags: dict[str, str] = {}
 
     def find_tables(self, reads: Sequence[Pieces]) -> None:
         """Look for the indexes of the shards that the reads touch."""
@@ -45,12 +47,14 @@ class Recall:
 
     def add_table(self, run: Run, job: Job, reply: Reply) -> None:
         """Take a shard's index that was looked up."""
-        self.tables[job.key] = run.table(job, reply)
+        self.tables[job.key], self.sizes[job.key] = run.table(job, reply), reply.object_nbytes
         if reply.etag is not None:
             self.etags[job.key] = reply.etag
 
     def add_absent(self, run: Run, job: Job) -> None:
         """Take note that a shard is not stored: it has no chunks."""
+        if job.key in self.etags:
+            raise ConflictError(f"shard {job.key!r} vanished while it was read; call refresh() and read again")
         index = run.plan.lookups[job.number].layout.index
         none = np.full(index.count if index else 0, -1, np.int64)
         self.tables[job.key] = (none, none)
@@ -69,25 +73,28 @@ class Recall:
         if chunk is None:
             return False
         self.hits[key, inner] = chunk
+        # What else is fetched of the object must be of the same version.
+        self.etags[key] = etag
         return True
 
-    def unconfirmed(self, reads: Sequence[Pieces]) -> dict[str, str]:
-        """Return the objects of which the disk holds a chunk, with its ETag, that this handle has not seen."""
-        disk, found = self.disk, {}
-        for pieces in reads if disk is not None else ():
+    def unconfirmed(self, reads: Sequence[Pieces]) -> Iterator[Job]:
+        """Requests for a byte of each object that the disk holds in a version which this handle has not seen yet."""
+        for pieces in reads if self.disk is not None else ():
             layout = pieces.layout
             for coords in pieces.chunks() if layout.decoder is not None and layout.index is None else ():
                 key = layout.keys.key(coords)
-                if disk is not None and not any(key in s.etags for s in self.snapshots):
-                    etag = disk.last_etag(self.store.address, key)
-                    found.update({key: etag} if etag is not None else {})
-        return found
+                if any(key in snapshot.etags for snapshot in self.snapshots) or key in self._last_etags:
+                    continue
+                etag = self.disk.last_etag(self.store.address, key) if self.disk is not None else None
+                if etag is not None:
+                    self._last_etags[key] = etag
+                    yield Job(-1, key, (0, 1), 1, lookup=True)
 
-    def confirm(self, key: str, etag: str) -> None:
-        """Ask the store whether the object is still the version that the disk holds."""
-        if _current_etag(self.store, key) == etag:
+    def confirm(self, job: Job, reply: Reply) -> None:
+        """Serve an object from the disk if the store still has the version that the disk holds."""
+        if reply.etag == self._last_etags[job.key]:
             for snapshot in self.snapshots:
-                snapshot.etags[key] = etag
+                snapshot.etags[job.key] = reply.etag
 
     def _etag(self, key: str) -> str | None:
         """Return the version of an object that the cache may serve."""

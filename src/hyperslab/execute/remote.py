@@ -1,13 +1,15 @@
 """Runs requests of a remote store concurrently, with retries, limits and a deadline."""
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from hyperslab.errors import DeadlineError, NotFoundError, StoreError
+from hyperslab.errors import InternalError, NotFoundError, StoreError
+from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.retry import backoff_s
-from hyperslab.execute.run import Job
+from hyperslab.execute.run import Job, is_of_store
 from hyperslab.store import Reply, Store
 
 __all__ = ["Gate", "Limits", "run_jobs"]
@@ -19,33 +21,59 @@ _SLOWEST_BYTES_PER_S = 256 * 1024
 
 
 class Gate:
-    """Lets requests in while the bytes they will hold stay within a limit; one is always let in."""
+    """Lets requests in, in turn, while the bytes they will hold stay within a limit; one is always let in."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._used = 0
-        self._changed = asyncio.Condition()
+        self.used_bytes = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def enter(self, nbytes: int) -> None:
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._used or self._used + nbytes <= self.limit_bytes)
-            self._used += nbytes
+        """Wait until there is room."""
+        if not self._waiting and self._has_room(nbytes):
+            self.used_bytes += nbytes
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((nbytes, turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.leave(nbytes)  # let in, and cancelled before it knew
+            else:
+                self._admit()
+            raise
 
-    async def leave(self, nbytes: int) -> None:
-        async with self._changed:
-            self._used -= nbytes
-            self._changed.notify_all()
+    def leave(self, nbytes: int) -> None:
+        """Make room. Waits for nothing, so that it cannot be cancelled."""
+        self.used_bytes -= nbytes
+        self._admit()
+
+    def _admit(self) -> None:
+        while self._waiting:
+            nbytes, turn = self._waiting[0]
+            if turn.done():  # cancelled while it waited
+                self._waiting.popleft()
+            elif self._has_room(nbytes):
+                self._waiting.popleft()
+                self.used_bytes += nbytes
+                turn.set_result(None)
+            else:
+                return
+
+    def _has_room(self, nbytes: int) -> bool:
+        return not self.used_bytes or self.used_bytes + nbytes <= self.limit_bytes
 
 
 class Limits:
     """What all reads of a session share while they run."""
 
     def __init__(
-        self, *, concurrency: int, memory_bytes: int, retries: int, timeout_s: float, pool: ThreadPoolExecutor
+        self, *, concurrency: int, memory: Gate, retries: int, timeout_s: float, pool: ThreadPoolExecutor
     ) -> None:
         self.concurrency, self.retries, self.timeout_s, self.pool = concurrency, retries, timeout_s, pool
         self.in_flight = asyncio.Semaphore(concurrency)
-        self.memory = Gate(memory_bytes)
+        self.memory = memory
 
 
 async def run_jobs(
@@ -57,15 +85,16 @@ async def run_jobs(
     skip: Callable[[Job], bool],
     meter: Meter,
     limits: Limits,
-    deadline_s: float | None,
+    clock: Clock,
 ) -> None:
     """Send every job, at most `concurrency` at a time, and hand each answer to `done` or `missing`.
 
-    The first error cancels what is still running. `skip` says that a job is not needed any more.
+    The first error, or the end of the time, cancels what is still running; when this returns, or raises, nothing is.
+    `skip` says that a job is not needed any more.
     """
     source = iter(jobs)
     try:
-        async with asyncio.timeout(deadline_s), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(clock.left_s()), asyncio.TaskGroup() as group:
             for _ in range(limits.concurrency):
                 job = next(source, None)
                 if job is None:
@@ -74,7 +103,7 @@ async def run_jobs(
     except TimeoutError as error:
         if isinstance(error, StoreError):
             raise
-        raise DeadlineError(f"the read did not finish within its deadline of {deadline_s:g} s") from None
+        raise clock.over() from None
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
 
@@ -103,37 +132,51 @@ async def _worker(
             try:
                 try:
                     reply = await _ask(store, current, meter, limits)
-                except NotFoundError:
+                except NotFoundError as error:
+                    if is_of_store(error):
+                        raise
                     missing(current)
                 else:
                     await _handle(done, current, reply, limits)
             finally:
-                await limits.memory.leave(current.held_bytes)
+                limits.memory.leave(current.held_bytes)
         current = next(source, None)
 
 
 async def _handle(done: Callable[[Job, Reply], None], job: Job, reply: Reply, limits: Limits) -> None:
-    if len(reply.data) <= _INLINE_BYTES and job.span is not None:
+    if len(reply.data) <= _INLINE_BYTES and not job.encoded:
         done(job, reply)
-    else:
-        await asyncio.get_running_loop().run_in_executor(limits.pool, done, job, reply)
+        return
+    work = limits.pool.submit(done, job, reply)
+    waiting = asyncio.wrap_future(work)
+    try:
+        await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        # A thread cannot be cancelled, and must not write into the result once the read is over.
+        if not work.cancel():
+            await asyncio.wait([waiting])
+            waiting.cancelled() or waiting.exception()
+        raise
 
 
 async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
-    """Send one job, again after transient failures, each time with more patience."""
+    """Send one job, again after transient failures."""
     timeout_s = limits.timeout_s + job.nbytes / _SLOWEST_BYTES_PER_S
     for attempt in range(limits.retries + 1):
         async with limits.in_flight:
             meter.before(job.nbytes, lookup=job.lookup)
+            meter.ledger.retries += attempt > 0
+            nbytes = 0
             try:
                 reply = await store.aget(
-                    job.key, job.span, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
+                    job.key, job.asked, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
                 )
-                meter.after(len(reply.data))
+                nbytes = len(reply.data)
                 return reply
             except StoreError as error:
                 if attempt == limits.retries or not error.transient:
                     raise
-        meter.ledger.retries += 1
+            finally:
+                meter.after(nbytes, job.nbytes)
         await asyncio.sleep(backoff_s(attempt))
-    raise StoreError(f"{job.key!r} was never asked for")
+    raise InternalError(f"{job.key!r} was never asked for")

@@ -5,13 +5,14 @@ Nothing here waits: `local` and `remote` send the requests and hand the answers 
 
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
+from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError, NotFoundError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
@@ -20,7 +21,7 @@ from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import ChunkTable, Plan
 from hyperslab.store import Reply, Store
 
-__all__ = ["Job", "Run", "Snapshot"]
+__all__ = ["Job", "Run", "Snapshot", "is_of_store"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -44,6 +45,15 @@ class Job:
     lookup: bool = False
     # The rows of the plan's needs that a range may hold.
     rows: tuple[int, int] = (0, 0)
+    # Whether the answer has to be decoded, which is work for a thread.
+    encoded: bool = False
+    # Whether the span is all of the object, so that it can be asked for without a range.
+    whole: bool = False
+
+    @property
+    def asked(self) -> tuple[int, int] | int | None:
+        """What to ask the store for."""
+        return None if self.whole else self.span
 
     @property
     def held_bytes(self) -> int:
@@ -75,8 +85,9 @@ class Run:
             snapshots,
             cache,
         )
-        # The version of each object that this read has seen, by key.
+        # The version of each object that this read has seen, by key; its size tells where the store gives no ETag.
         self.etags: dict[str, str] = {}
+        self.sizes: dict[str, int] = {}
         self.gone: set[int] = set()
         self.disk = disk
         self._lock = threading.Lock()
@@ -92,7 +103,7 @@ class Run:
             if index is None:
                 raise InternalError("a lookup in an object that has no index")
             span = (0, index.nbytes) if index.location == "start" else -index.nbytes
-            yield Job(number, self.plan.keys[number], span, index.nbytes, lookup=True)
+            yield Job(number, self.plan.keys[number], span, index.nbytes, self._pinned(number), lookup=True)
 
     def jobs(self) -> Iterator[Job]:
         """Requests for the data, the largest first so that none is left to run alone at the end."""
@@ -100,19 +111,26 @@ class Run:
         for number in plan.wholes:
             read, _ = plan.read_of(plan.wholes[number][0])
             layout = plan.reads[read].layout
-            nbytes = layout.chunk_nbytes * int(np.prod(layout.chunks_per_object))
-            yield Job(number, plan.keys[number], None, nbytes, self._pinned(number))
+            nbytes = layout.chunk_nbytes * prod(layout.chunks_per_object)
+            yield Job(number, plan.keys[number], None, nbytes, self._pinned(number), encoded=True)
         requests = plan.requests
         if not len(requests):
             return
         firsts, lasts = plan.needs.rows_in(requests)
         order = np.argsort(requests.starts - requests.stops, kind="stable")
         columns = (requests.objects, requests.starts, requests.stops, firsts, lasts)
-        for number, start, stop, first, last in zip(
-            *(column[order].tolist() for column in columns), strict=True
-        ):
-            pinned = self._pinned(number)
-            yield Job(number, plan.keys[number], (start, stop), stop - start, pinned, rows=(first, last))
+        encoded = bool((np.asarray(plan.needs.align) == 0).any())
+        for number, start, stop, first, last in zip(*(column[order].tolist() for column in columns), strict=True):
+            job = Job(
+                number, plan.keys[number], (start, stop), stop - start, self._pinned(number), False,
+                (first, last), encoded,
+            )  # fmt: skip
+            yield replace(job, whole=True) if plan.method == "get" and self._is_whole(job) else job
+
+    def _is_whole(self, job: Job) -> bool:
+        """Whether a range is a chunk that is an object of its own."""
+        layout = self._layout_of(job)
+        return layout.index is None and layout.sparse and job.span == (0, layout.chunk_nbytes)
 
     def _pinned(self, number: int) -> str | None:
         """The version that a shard's index, or an earlier answer, belongs to."""
@@ -122,12 +140,13 @@ class Run:
 
     def check_version(self, job: Job, reply: Reply) -> None:
         """Refuse an answer from another version of the object than earlier ones of this read."""
-        if reply.etag is None:
-            return
+        etag, size = reply.etag, reply.object_nbytes
         with self._lock:
-            known = self.etags.setdefault(job.key, reply.etag)
-        if known != reply.etag:
-            raise ConflictError(f"object {job.key!r} changed while it was read; refresh and read again")
+            same = self.sizes.setdefault(job.key, size) == size and job.number not in self.gone
+            if etag is not None:
+                same = same and self.etags.setdefault(job.key, etag) == etag
+        if not same:
+            raise ConflictError(f"object {job.key!r} changed while it was read; call refresh() and read again")
 
     def table(self, job: Job, reply: Reply) -> ChunkTable:
         """Parse a shard's index and keep it for later reads."""
@@ -157,13 +176,20 @@ class Run:
         with self._lock:
             if job.number in self.gone:
                 return
-            if job.key in self.etags:
-                raise ConflictError(f"object {job.key!r} vanished while it was read; refresh and read again")
+            # An answer, or the index that told where to look, has been seen.
+            indexed = isinstance(job.span, tuple) and self._layout_of(job).index is not None
+            if indexed or job.key in self.etags or job.key in self.sizes:
+                raise ConflictError(f"object {job.key!r} vanished while it was read; call refresh() and read again")
             self.gone.add(job.number)
         rows = np.flatnonzero(self._objects == job.number)
         owners = {*self.plan.needs.owners[rows].tolist(), *self.plan.wholes.get(job.number, ())}
         for owner in owners:
             self.fill(owner, job.key)
+
+    def _layout_of(self, job: Job) -> Layout:
+        """The layout of the array that a range was asked for."""
+        read, _ = self.plan.read_of(int(self.plan.needs.owners[job.rows[0]]))
+        return self.plan.reads[read].layout
 
     def fill(self, owner: int, key: str = "") -> None:
         """Put fill values where a chunk is not stored."""
@@ -184,11 +210,7 @@ class Run:
         if layout.index is None:
             self._decode(job, reply, data, owners)
             return
-        span = (
-            slice(0, layout.index.nbytes)
-            if layout.index.location == "start"
-            else slice(-layout.index.nbytes, None)
-        )
+        span = slice(0, layout.index.nbytes) if layout.index.location == "start" else slice(-layout.index.nbytes, None)
         if len(data) < layout.index.nbytes:
             raise IntegrityError(
                 f"shard {job.key!r} holds {len(data)} bytes, less than its index of {layout.index.nbytes}"
@@ -231,9 +253,7 @@ class Run:
         for owner in owners[:1].tolist() if one else np.unique(owners).tolist():
             self._place_rows(owner, rows if one else rows[owners == owner], job, reply, data)
 
-    def _place_rows(
-        self, owner: int, rows: npt.NDArray[np.int64], job: Job, reply: Reply, data: Bytes
-    ) -> None:
+    def _place_rows(self, owner: int, rows: npt.NDArray[np.int64], job: Job, reply: Reply, data: Bytes) -> None:
         """Put the part of a plain chunk that an answer holds into the result."""
         start, stop = job.span  # type: ignore[misc]
         needs = self.plan.needs
@@ -276,3 +296,8 @@ class Run:
         for snapshot in self.snapshots:
             snapshot.etags[job.key] = reply.etag
         self.cache.put((self.store.address, job.key, reply.etag, what), value, nbytes)
+
+
+def is_of_store(error: NotFoundError) -> bool:
+    """Whether not only an object is missing, but all of the store: that is no chunk that was never written."""
+    return bool(getattr(error, "of_store", False))

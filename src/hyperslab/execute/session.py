@@ -4,8 +4,8 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Coroutine
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,30 +21,34 @@ if TYPE_CHECKING:
     from hyperslab.execute.remote import Limits
     from hyperslab.store import Store
 
-__all__ = ["Session", "default_session"]
+__all__ = ["Session", "closed_meanwhile", "default_session"]
 
 T = TypeVar("T")
 
 _DECODE_THREADS = min(32, (os.cpu_count() or 1) + 2)
+# How long an interrupted read may take to end what it has begun.
+_GRACE_S = 2.0
 
 
 class Session:
     """Settings and resources of reads. Close it, or use it in a `with` statement.
 
-    concurrency    requests in flight over all reads (default: the store's profile)
+    concurrency    requests in flight over all reads (default: for each kind of store, its profile's)
     memory_bytes   bytes of answers held at a time, beside results and cache
     cache_bytes    decoded chunks and shard indexes kept in memory
     disk_cache     a folder in which stored chunks of remote arrays are kept, shared by processes
     disk_cache_bytes  how large that folder may become
     phi            seconds that a dollar is worth, when plans are chosen (0: only time counts)
-    budget         what all reads together may cost
+    budget         what all reads together may cost (opening is metered, but not held to it)
     profile        how the store behaves (default: a typical one by the kind of store)
     prices         what the store bills (default: likewise)
     retries        how often a failed request is sent again
     timeout_s      how long a request may stay without an answer
-    sink           called with a ReadRecord after each read
+    sink           called with a ReadRecord after each read, by the thread that reads; what it raises reaches the
+                   reader, once the cells are in place and the read is accounted for
 
-    It pickles: the copy has the settings, resources of its own, and the budget that is left.
+    It pickles: the copy has the settings, resources of its own, and the budget that is left. A forked child has
+    resources of its own, too.
 
     >>> with Session(phi=100.0, budget=Budget(usd=0.05)) as session:
     ...     session.metrics.requests
@@ -77,8 +81,9 @@ class Session:
         self.cache = MemoryCache(cache_bytes)
         self.disk_cache, self.disk_cache_bytes = disk_cache, disk_cache_bytes
         self.disk = DiskCache(disk_cache, disk_cache_bytes) if disk_cache is not None else None
-        self._threads = _Threads(os.getpid())
+        self._threads = _Threads()
         self._closed = False
+        _sessions.add(self)
 
     def __enter__(self) -> "Session":
         return self
@@ -90,29 +95,31 @@ class Session:
         """Stop the session's threads and drop its cache. Reads through it fail from then on."""
         self._closed = True
         self.cache = MemoryCache(0)
-        if self._threads.pid == os.getpid():
-            self._threads.close()
+        self._threads.close()
 
     @property
     def closed(self) -> bool:
         return self._closed
 
     def __reduce__(self) -> tuple[Any, ...]:
+        if self is _default.session:
+            return default_session, ()
+        return _rebuild, (self._settings(),)
+
+    def _settings(self) -> dict[str, Any]:
         budget = self.account.left() if self.account is not None else None
-        return _rebuild, (
-            {
-                "concurrency": self.concurrency, "memory_bytes": self.memory_bytes, "cache_bytes": self.cache_bytes,
-                "disk_cache": self.disk_cache, "disk_cache_bytes": self.disk_cache_bytes,
-                "phi": self.phi, "budget": budget, "profile": self.profile, "prices": self.prices,
-                "retries": self.retries, "timeout_s": self.timeout_s, "sink": self.sink,
-            },
-        )  # fmt: skip
+        return {
+            "concurrency": self.concurrency, "memory_bytes": self.memory_bytes, "cache_bytes": self.cache_bytes,
+            "disk_cache": self.disk_cache, "disk_cache_bytes": self.disk_cache_bytes,
+            "phi": self.phi, "budget": budget, "profile": self.profile, "prices": self.prices,
+            "retries": self.retries, "timeout_s": self.timeout_s, "sink": self.sink,
+        }  # fmt: skip
 
     def share(self, count: int) -> list["Session"]:
         """Return `count` sessions for worker processes, with equal shares of the budget that is left."""
         if count < 1:
             raise InvalidInputError(f"a session is shared by 1 worker or more, not {count}")
-        settings = self.__reduce__()[1][0]
+        settings = self._settings()
         left = settings["budget"]
         if left is not None:
             settings["budget"] = Budget(
@@ -138,43 +145,74 @@ class Session:
         if self._closed:
             raise InvalidInputError("the session is closed; open a new one")
 
-    # Threads: a forked child must not touch the parent's.
-
-    @property
-    def threads(self) -> "_Threads":
-        self.check_open()
-        if self._threads.pid != os.getpid():
-            self._threads = _Threads(os.getpid())
-            self.cache = MemoryCache(self.cache_bytes)
-            self.metrics = Metrics()
-        return self._threads
-
     def pool(self) -> ThreadPoolExecutor:
         """The threads that decode and copy."""
-        return self.threads.pool()
+        return self._threads.pool()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         """Run a coroutine on the session's own loop."""
-        return self.threads.submit(work)
+        return self._threads.submit(work)
+
+    def wait(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run a coroutine on the session's own loop until it ends; an interrupt ends it before it is passed on."""
+        ended = threading.Event()
+        future = self.submit(_telling(start, ended))
+        try:
+            return future.result()
+        except CancelledError:
+            raise closed_meanwhile() from None
+        except BaseException:
+            if future.cancel():
+                ended.wait(_GRACE_S)
+            raise
+
+    async def wait_async(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """The same as `wait`, without blocking the running loop."""
+        import asyncio
+
+        ended = threading.Event()
+        try:
+            return await asyncio.wrap_future(self.submit(_telling(start, ended)))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or not task.cancelling():
+                raise closed_meanwhile() from None
+            await asyncio.to_thread(ended.wait, _GRACE_S)
+            raise
 
     def limits(self, model: CostModel) -> "Limits":
         """What reads share on the loop; to be called there."""
-        return self.threads.limits(self, model)
+        return self._threads.limits(self, model)
+
+    def after_fork(self) -> None:
+        """Take resources of its own: a forked child must not touch the parent's threads, nor locks they may hold."""
+        self._threads = _Threads()
+        self.cache = MemoryCache(0 if self._closed else self.cache_bytes)
+        self.metrics = Metrics()
+        if self.account is not None:
+            self.account.after_fork()
+        if self.disk is not None:
+            self.disk.after_fork()
+        if self._closed:
+            self._threads.close()
 
 
 class _Threads:
-    """The loop and the pool of one process."""
+    """The loop and the pool of one process. They also end with the last that refers to them."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self) -> None:
+        self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._closed = False
         self._pool: ThreadPoolExecutor | None = None
         self._loop: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._limits: Limits | None = None
+        # One for each number of requests in flight; they share the memory.
+        self._limits: dict[int, Limits] = {}
 
     def pool(self) -> ThreadPoolExecutor:
         with self._lock:
+            self._check_open()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(_DECODE_THREADS, thread_name_prefix="hyperslab-decode")
             return self._pool
@@ -182,41 +220,72 @@ class _Threads:
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         import asyncio
 
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="hyperslab-loop", daemon=True
-                )
-                self._thread.start()
-            loop = self._loop
-        return asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            with self._lock:
+                self._check_open()
+                if self._loop is None:
+                    self._loop = asyncio.new_event_loop()
+                    self._thread = threading.Thread(target=_run, args=(self._loop,), name="hyperslab-loop", daemon=True)
+                    self._thread.start()
+                return asyncio.run_coroutine_threadsafe(work, self._loop)
+        except BaseException:
+            work.close()
+            raise
 
     def limits(self, session: Session, model: CostModel) -> "Limits":
-        from hyperslab.execute.remote import Limits
+        from hyperslab.execute.remote import Gate, Limits
 
-        if self._limits is None:
-            self._limits = Limits(
-                concurrency=session.concurrency or model.profile.concurrency,
-                memory_bytes=session.memory_bytes,
+        concurrency = session.concurrency or model.profile.concurrency
+        if concurrency not in self._limits:
+            shared = next(iter(self._limits.values()), None)
+            self._limits[concurrency] = Limits(
+                concurrency=concurrency,
+                memory=shared.memory if shared is not None else Gate(session.memory_bytes),
                 retries=session.retries,
                 timeout_s=session.timeout_s,
                 pool=self.pool(),
             )
-        return self._limits
+        return self._limits[concurrency]
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             loop, thread, pool = self._loop, self._thread, self._pool
-            self._loop = self._thread = self._pool = self._limits = None
+            self._loop = self._thread = self._pool = None
         if loop is not None and thread is not None:
             _drain(loop)
             loop.call_soon_threadsafe(loop.stop)
             thread.join(10)
-            if not thread.is_alive():
-                loop.close()
         if pool is not None:
             pool.shutdown(wait=True, cancel_futures=True)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InvalidInputError("the session is closed; open a new one")
+
+    def __del__(self) -> None:
+        # Not `close`, which waits: this may run in any thread.
+        if self._loop is not None and self._pid == os.getpid() and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def _run(loop: "AbstractEventLoop") -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
+
+
+async def _telling(start: Callable[[], Coroutine[Any, Any, T]], ended: threading.Event) -> T:
+    try:
+        return await start()
+    finally:
+        ended.set()
+
+
+def closed_meanwhile() -> InvalidInputError:
+    """Return the error for a read whose session was closed by somebody else."""
+    return InvalidInputError("the session was closed while it was read from; open a new one and read again")
 
 
 def _drain(loop: "AbstractEventLoop") -> None:
@@ -235,9 +304,7 @@ def _drain(loop: "AbstractEventLoop") -> None:
         return
 
 
-def _check(
-    concurrency: int | None, memory: int, cache: int, phi: float, retries: int, timeout_s: float
-) -> None:
+def _check(concurrency: int | None, memory: int, cache: int, phi: float, retries: int, timeout_s: float) -> None:
     if concurrency is not None and concurrency < 1:
         raise InvalidInputError(f"concurrency must be 1 or more, not {concurrency}")
     if memory < 1 << 20 or cache < 0:
@@ -273,21 +340,39 @@ def _with_concurrency(profile: Profile, concurrency: int) -> Profile:
     )
 
 
-_default: list[Session] = []
-_default_lock = threading.Lock()
+class _Default:
+    """The session that is used where none is given."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.session: Session | None = None
+
+    def get(self) -> Session:
+        with self.lock:
+            if self.session is None:
+                atexit.register(self.close)
+            if self.session is None or self.session.closed:
+                self.session = Session()
+            return self.session
+
+    def close(self) -> None:
+        if self.session is not None:
+            self.session.close()
+
+
+_default = _Default()
+_sessions: "weakref.WeakSet[Session]" = weakref.WeakSet()
 
 
 def default_session() -> Session:
     """Return the session that is used where none is given; it is closed at exit."""
-    with _default_lock:
-        if not _default or _default[0].closed:
-            session = Session()
-            atexit.register(_close_if_alive, weakref.ref(session))
-            _default[:] = [session]
-        return _default[0]
+    return _default.get()
 
 
-def _close_if_alive(reference: "weakref.ref[Session]") -> None:
-    session = reference()
-    if session is not None:
-        session.close()
+def _after_fork() -> None:
+    _default.lock = threading.Lock()
+    for session in list(_sessions):
+        session.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -7,12 +7,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.layout import Layout
 from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.plan import Plan
 from hyperslab.plan.ranges import Ints
 
-__all__ = ["Line", "Way", "breakdown", "cells_of", "count_objects", "count_runs", "fetched_of", "ways_of"]
+__all__ = ["Line", "Way", "breakdown", "cells_of", "count_objects", "count_runs", "shares_of", "ways_of"]
 
 
 class Way(IntEnum):
@@ -52,7 +51,7 @@ def breakdown(plan: Plan) -> tuple[Line, ...]:
         return tuple(lines) if plan.chunk_count else ()
     ways, needed = ways_of(plan), _needed_of(plan)
     ranged = (ways == Way.RANGE) | (ways == Way.LOOKUP)
-    whole_bytes = sum(_whole_nbytes(plan, owners[0]) for owners in plan.wholes.values())
+    whole_bytes = estimate.fetched_bytes - plan.requests.nbytes
     known = not plan.lookups
     lines = [
         Line(Way.LOOKUP, 0, len(plan.lookups), 0, estimate.lookup_bytes),
@@ -84,9 +83,9 @@ def ways_of(plan: Plan) -> npt.NDArray[np.uint8]:
     return ways
 
 
-def fetched_of(plan: Plan) -> Ints:
-    """Return for each owner how many bytes of its chunk are fetched, in whatever requests; not for direct plans."""
-    fetched = np.zeros(plan.chunk_count, np.int64)
+def shares_of(plan: Plan) -> npt.NDArray[np.float64]:
+    """Return for each owner the share of its chunk's stored bytes that is fetched; not for direct plans."""
+    shares = np.zeros(plan.chunk_count)
     needs, requests = plan.needs, plan.requests
     if len(requests):
         # Where ranges lie in a line of all objects, one after another.
@@ -96,10 +95,11 @@ def fetched_of(plan: Plan) -> Ints:
             starts, stops = objects + requests.starts, objects + requests.stops
             inside = _covered(starts, stops, places + needs.chunks.stops)
             inside -= _covered(starts, stops, places + needs.chunks.starts)
-            fetched[needs.owners] = inside[needs.units]
+            sizes = np.maximum(needs.chunks.stops - needs.chunks.starts, 1)
+            shares[needs.owners] = (inside / sizes)[needs.units]
     for owners in plan.wholes.values():
-        fetched[owners] = _layout_of(plan, owners[0]).chunk_nbytes
-    return fetched
+        shares[owners] = 1.0
+    return shares
 
 
 def _covered(starts: Ints, stops: Ints, places: Ints) -> Ints:
@@ -125,15 +125,6 @@ def cells_of(pieces: Pieces) -> Ints:
 def _needed_of(plan: Plan) -> Ints:
     sizes = [cells_of(read) * read.layout.stored.itemsize for read in plan.reads]
     return np.concatenate(sizes) if sizes else np.zeros(0, np.int64)
-
-
-def _layout_of(plan: Plan, owner: int) -> Layout:
-    return plan.reads[plan.read_of(owner)[0]].layout
-
-
-def _whole_nbytes(plan: Plan, owner: int) -> int:
-    layout = _layout_of(plan, owner)
-    return prod(layout.chunks_per_object) * layout.chunk_nbytes
 
 
 def count_objects(pieces: Pieces) -> int:

@@ -58,9 +58,9 @@ class CostModel:
     def seconds(self, requests: Any, nbytes: Any, largest: Any = 0) -> Any:
         """Predicted seconds; `largest` is the bytes of the largest single request."""
         profile = self.profile
-        in_flight = np.minimum(requests, profile.concurrency)
-        transfer = np.maximum(nbytes / profile.bandwidth_at(in_flight), largest / profile.stream_bandwidth)
-        waves = -(-requests // profile.concurrency)
+        shared, alone = nbytes / profile.rate_of(requests), largest / profile.stream_bandwidth
+        transfer = max(shared, alone) if isinstance(requests, int) else np.maximum(shared, alone)
+        waves = (requests + (profile.concurrency - 1)) // profile.concurrency
         return transfer + profile.latency_s * waves + profile.request_s * requests
 
     def usd(self, requests: Any, nbytes: Any) -> Any:
@@ -73,6 +73,11 @@ class CostModel:
             return self.usd(requests, nbytes)
         seconds = self.seconds(requests, nbytes, largest)
         return seconds + self.phi * self.usd(requests, nbytes) if self.phi else seconds
+
+    def rank(self, requests: int, nbytes: int, largest: int = 0) -> tuple[float, float]:
+        """Return what one plan is compared with others by: its cost; with phi = infinity, then its seconds."""
+        cost = self.cost(requests, nbytes, largest)
+        return cost, self.seconds(requests, nbytes, largest) if isinf(self.phi) else 0.0
 
     def best(self, requests: Any, nbytes: Any, largest: Any = 0) -> int:
         """Return the index of the cheapest of several plans; the first of equals.

@@ -28,33 +28,40 @@ def stored_strides(layout: Layout) -> list[int]:
 def decompose(layout: Layout, parts: Sequence[AxisParts]) -> tuple[Ints, Ints, Ints]:
     """Return (piece, start, stop) of every contiguous run of cells, `start` counted from its chunk's start.
 
-    A piece is what one chunk gives; pieces are numbered row-major over `parts`. Where a chunk's fastest
-    axes are wanted whole, the runs go over them, so that a chunk wanted whole is one run.
+    A piece is what one chunk gives; pieces are numbered row-major over `parts`. Runs come piece by piece, each
+    piece's in ascending order. Where a chunk's fastest axes are wanted whole, the runs go over them, so that a
+    chunk wanted whole is one run.
     """
     if not layout.chunks:
         zero = np.zeros(1, np.int64)
         return zero, zero, zero + layout.stored.itemsize
-    if not all(part.chunks for part in parts):
+    if not all([part.chunks for part in parts]):
         none = np.zeros(0, np.int64)
         return none, none, none
     strides = stored_strides(layout)
-    piece_strides = [prod(len(p) for p in parts[axis + 1 :]) for axis in range(len(parts))]
     blocks = []
-    whole: dict[int, Ints] = {}
-    for level in range(len(layout.order) - 1, -1, -1):
+    whole: dict[int, list[int]] = {}
+    for level in range(len(parts) - 1, -1, -1):
         axis = layout.order[level]
         full, cut = _full_parts(parts[axis], layout.chunks[axis])
         if level == 0:
             cut = list(range(len(parts[axis])))
         if cut:
-            blocks.append(_block(layout.order, level, parts, cut, whole, strides, piece_strides))
+            blocks.append(_block(layout.order, level, parts, cut, whole, strides))
         if not full:
             break
-        whole[axis] = np.array(full, np.int64)
+        whole[axis] = full
     if len(blocks) == 1:
-        return blocks[0]
+        return _by_piece(*blocks[0])
     pieces, starts, stops = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
-    return pieces, starts, stops
+    return _by_piece(pieces, starts, stops)
+
+
+def _by_piece(pieces: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints, Ints]:
+    if pieces[-1] == 0 or (pieces[1:] >= pieces[:-1]).all():
+        return pieces, starts, stops
+    order = pieces.argsort(kind="stable")
+    return pieces[order], starts[order], stops[order]
 
 
 def _full_parts(part: AxisParts, size: int) -> tuple[list[int], list[int]]:
@@ -71,62 +78,58 @@ def _block(
     level: int,
     parts: Sequence[AxisParts],
     cut: list[int],
-    whole: dict[int, Ints],
+    whole: dict[int, list[int]],
     strides: list[int],
-    piece_strides: list[int],
 ) -> tuple[Ints, Ints, Ints]:
     """Enumerate the runs along axis `order[level]`, over all cells of slower axes and `whole` parts of faster ones."""
-    start = piece = np.zeros((), np.int64)
-    for axis in order[:level]:
-        offsets, owners = _cells(parts[axis])
-        start = np.add.outer(start, offsets * strides[axis])
-        if piece_strides[axis] and len(parts[axis]) > 1:
-            piece = np.add.outer(piece, owners * piece_strides[axis])
-        else:
-            piece = np.expand_dims(piece, -1)
-    axis = order[level]
-    offsets, lengths, owners = _runs(parts[axis], cut)
-    start = np.add.outer(start, offsets * strides[axis])
-    piece = np.add.outer(piece, owners * piece_strides[axis])
-    stop = start + lengths * strides[axis]
-    for axis in order[level + 1 :]:
-        start, stop = np.expand_dims(start, -1), np.expand_dims(stop, -1)
-        piece = np.add.outer(piece, whole[axis] * piece_strides[axis])
-    if piece.shape != start.shape:
-        start, stop, piece = np.broadcast_arrays(start, stop, piece)
-    return piece.reshape(-1), start.reshape(-1), stop.reshape(-1)
+    slower, axis, faster = order[:level], order[level], order[level + 1 :]
+    firsts, nbytes, owners = _runs(parts[axis], cut, strides[axis])
+    starts = _outer([*[_cells(parts[a]) * strides[a] for a in slower], firsts])
+    stops = starts + nbytes if len(nbytes) == 1 else (starts.reshape(-1, len(nbytes)) + nbytes).reshape(-1)
+    if all([len(part.chunks) == 1 for part in parts]):
+        return np.zeros(len(starts), np.int64), starts, stops
+    places = [*[_owners(parts[a]) for a in slower], owners, *[np.array(whole[a]) for a in faster]]
+    strides = [prod([len(part) for part in parts[a + 1 :]]) for a in order]
+    pieces = _outer([place * stride for place, stride in zip(places, strides, strict=True)])
+    repeats = len(pieces) // len(starts)
+    return (pieces, starts.repeat(repeats), stops.repeat(repeats)) if repeats > 1 else (pieces, starts, stops)
 
 
-def _cells(part: AxisParts) -> tuple[Ints, Ints]:
-    """Return every selected cell of an axis (counted from its chunk's start) and the part that it is in."""
+def _outer(columns: Sequence[Ints]) -> Ints:
+    """Add up one entry of each column in every way, those of the last column changing fastest."""
+    total = columns[0]
+    for column in columns[1:]:
+        total = (total[:, None] + column).reshape(-1) if len(column) > 1 else total + column
+    return total
+
+
+def _cells(part: AxisParts) -> Ints:
+    """Return every selected cell of an axis, counted from its chunk's start."""
     if part.picks is not None:
-        return part.picks, np.repeat(np.arange(len(part)), part.counts)
-    if len(part) == 1:
-        low, count = part.lows[0], part.counts[0]
-        return np.arange(low, low + count * part.step, part.step), np.zeros(1, np.int64)
-    counts = np.array(part.counts)
-    owners = np.repeat(np.arange(len(part)), counts)
-    total = part.places[-1] + part.counts[-1] if part.places else 0
-    bases = np.array(part.lows) - np.array(part.places) * part.step
-    return np.repeat(bases, counts) + np.arange(total) * part.step, owners
+        return part.picks
+    if len(part.chunks) == 1:
+        low = part.lows[0]
+        return np.arange(low, low + part.counts[0] * part.step, part.step)
+    owners = _owners(part)
+    firsts = np.array(part.lows) - np.array(part.places) * part.step
+    return firsts[owners] + np.arange(len(owners)) * part.step
 
 
-def _runs(part: AxisParts, which: list[int]) -> tuple[Ints, Ints, Ints]:
-    """Return (first cell, cells, part) of each run of neighbouring cells in the parts `which`."""
+def _owners(part: AxisParts) -> Ints:
+    """Return for every selected cell of an axis the part that it is in."""
+    return np.arange(len(part)).repeat(part.counts)
+
+
+def _runs(part: AxisParts, which: list[int], stride: int) -> tuple[Ints, Ints, Ints]:
+    """Return (first byte, bytes, part) of each run of neighbouring cells in the parts `which`."""
     if part.picks is None and part.step == 1:
-        if len(which) == len(part):
-            return np.array(part.lows), np.array(part.counts), np.arange(len(part))
-        chosen = np.array(which)
-        return np.array(part.lows)[chosen], np.array(part.counts)[chosen], chosen
-    offsets, owners = _cells(part)
-    if len(part) == 1:
-        owners = np.zeros(len(offsets), np.int64)
+        firsts, nbytes = [part.lows[i] * stride for i in which], [part.counts[i] * stride for i in which]
+        return np.array(firsts), np.array(nbytes), np.array(which)
+    cells, owners = _cells(part), _owners(part)
     if len(which) != len(part):
         keep = np.isin(owners, which)
-        offsets, owners = offsets[keep], owners[keep]
-    if part.picks is None:
-        return offsets, np.ones(len(offsets), np.int64), owners
-    first = np.ones(len(offsets), np.bool_)
-    first[1:] = (np.diff(offsets) != 1) | (np.diff(owners) != 0)
+        cells, owners = cells[keep], owners[keep]
+    first = np.ones(len(cells), np.bool_)
+    first[1:] = (np.diff(cells) != 1) | (np.diff(owners) != 0)
     heads = np.flatnonzero(first)
-    return offsets[heads], np.diff(heads, append=len(offsets)), owners[heads]
+    return cells[heads] * stride, np.diff(heads, append=len(cells)) * stride, owners[heads]

@@ -2,7 +2,8 @@
 
 For a given number of requests the fewest bytes are had by closing the smallest gaps between needed ranges. So one
 sort of all gaps and one scan over "close the k smallest" finds the best grouping for any cost that depends on
-requests and bytes. What is then too large for one connection is cut.
+requests and bytes. What is then too large for one connection is cut. The scan does not see the largest request:
+where that one sets the pace, other groupings are tried.
 """
 
 from dataclasses import dataclass
@@ -11,16 +12,22 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.plan.cost import CostModel
-from hyperslab.plan.ranges import Ints, Needs, Ranges
+from hyperslab.plan.ranges import Ints, Needs, Ranges, reach_of, spans_in
 
 __all__ = ["MAX_REQUEST_BYTES", "fetch", "get", "merge", "optimise"]
 
 # No request is larger where it can be cut: it bounds what is held in memory and what a retry repeats.
 MAX_REQUEST_BYTES = 64 << 20
 # Cutting finer than this gains less than it costs in any real client.
-_MIN_CUT_BYTES = 1 << 19
-# Up to this many gaps every grouping is tried: the scan does not see which request is the largest.
+_MIN_CUT_BYTES = 1 << 18
+# Where the largest request sets the pace: with so few gaps every grouping is tried, with so many ranges none.
 _FEW_GAPS = 10
+_FEW_RANGES = 64
+_MANY_RANGES = 1 << 16
+# Beyond a few gaps, a plan that is proven to be so near to the best is good enough.
+_NEAR = 1.001
+# Stands for the gap between ranges of different objects.
+_FAR = 2**62
 
 
 def get(needs: Needs) -> Ranges:
@@ -52,10 +59,13 @@ def fetch(needs: Needs) -> Ranges:
     return needs.merged()
 
 
-def optimise(needs: Needs, model: CostModel, *, others: int = 0, other_bytes: int = 0) -> Ranges:
+def optimise(
+    needs: Needs, model: CostModel, *, others: int = 0, other_bytes: int = 0, other_largest: int = 0
+) -> Ranges:
     """Choose the cheapest requests for `needs` under `model`.
 
-    `others` and `other_bytes` are requests of the same read that are decided already.
+    `others`, `other_bytes` and `other_largest` are number, bytes and largest of the requests of the same read that
+    are decided already.
 
     >>> from hyperslab.plan.prices import Prices
     >>> from hyperslab.plan.profile import Profile
@@ -67,177 +77,194 @@ def optimise(needs: Needs, model: CostModel, *, others: int = 0, other_bytes: in
     >>> optimise(needs, model).starts.tolist()
     [0, 90000000]
     """
-    ranges = needs.merged()
+    ranges = needs.merged(encoded_apart=True)
     if not len(ranges):
         return ranges
-    gaps = _Gaps.between(ranges)
-    if len(gaps.sizes) <= _FEW_GAPS:
-        tries = [
-            _cut_well(_best_of_all(ranges, gaps, model, others, other_bytes), model, others, other_bytes)
-        ]
-    else:
-        requests = len(ranges) + others - np.arange(len(gaps.sizes) + 1)
-        best = model.best(requests, gaps.closed_bytes + (ranges.nbytes + other_bytes))
-        tries = [_cut_well(_close(ranges, gaps, best), model, others, other_bytes)]
-        if _largest_binds(*tries[0], model, others, other_bytes):
-            # The largest request sets the pace: open more gaps, with their cuts.
-            fewer = {0, best // 4, best // 2}
-            tries += [_cut_well(_close(ranges, gaps, k), model, others, other_bytes) for k in fewer]
-    grouped, limit = min(tries, key=lambda t: _full_cost(t[0], t[1], model, others, other_bytes))
-    return _cut(grouped, ranges, limit)
+    tariff = _Tariff(model, others, other_bytes, other_largest)
+    gaps = _Gaps.between(ranges, tariff.model.profile.concurrency)
+    best = tariff.best(gaps.requests, gaps.nbytes)
+    count, bound = max(0, best - gaps.cuts), tariff.rank(gaps.requests.item(best), gaps.nbytes.item(best))
+    plan = _cut_well(gaps.group(ranges, count), ranges, tariff)
+    uncut = len(plan) == len(ranges) - count
+    few = len(gaps.ascending) <= _FEW_GAPS and len(ranges) <= _FEW_RANGES
+    cost, slack = tariff.price(plan), 1.0 if few and uncut else _NEAR
+    if len(ranges) > _MANY_RANGES or (cost[0] <= slack * bound[0] and cost[1] <= slack * bound[1]):
+        return plan
+    if few:
+        other = _cut_well(_best_of_all(ranges, gaps, tariff), ranges, tariff)
+        plan = min(plan, other, key=tariff.price)
+    return plan if few and uncut else _descend(plan, count, ranges, gaps, tariff)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tariff:
+    """What plans cost, together with the requests that are decided already."""
+
+    model: CostModel
+    others: int
+    other_bytes: int
+    other_largest: int
+
+    def best(self, requests: Ints, nbytes: Ints, largest: Ints | int = 0) -> int:
+        """Return the index of the cheapest of several plans."""
+        if self.others:
+            requests, nbytes = requests + self.others, nbytes + self.other_bytes
+            largest = np.maximum(largest, self.other_largest)
+        return self.model.best(requests, nbytes, largest)
+
+    def rank(self, requests: int, nbytes: int, largest: int = 0) -> tuple[float, float]:
+        """Return what a plan is compared by."""
+        return self.model.rank(
+            requests + self.others, nbytes + self.other_bytes, max(largest, self.other_largest)
+        )
+
+    def price(self, plan: Ranges) -> tuple[float, float]:
+        """Return what requests are compared by."""
+        sizes = plan.stops - plan.starts
+        return self.rank(len(sizes), int(sizes.sum()), int(sizes.max()))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Gaps:
-    """The gaps between neighbouring ranges of one object, and the order in which they are closed.
+    """The gaps between neighbouring ranges, and what comes of closing the smallest of them.
 
-    `places[i]` is the range before gap i. Gaps are closed smallest first; of equal ones, those stay open that are
-    spread evenly, so that the groups are of like size. `ranks` counts the equal gaps before each, `equals` them all.
+    `sizes[i]` is what lies between ranges i and i + 1; `ascending` are those that can be closed. With k of these
+    closed, `requests[cuts + k]` requests fetch `nbytes[cuts + k]` bytes; before these entries are those of plans with
+    all gaps open and ranges cut.
     """
 
     sizes: Ints
-    places: Ints
     ascending: Ints
-    ranks: Ints
-    equals: Ints
-    closed_bytes: Ints
+    cuts: int
+    requests: Ints
+    nbytes: Ints
 
     @classmethod
-    def between(cls, ranges: Ranges) -> "_Gaps":
-        places = np.flatnonzero(ranges.objects[1:] == ranges.objects[:-1])
-        sizes = ranges.starts[places + 1] - ranges.stops[places]
-        order = sizes.argsort(kind="stable")
-        ascending = sizes[order]
-        heads = np.searchsorted(ascending, ascending, side="left")
-        ranks = np.empty_like(order)
-        ranks[order] = np.arange(len(order)) - heads
-        equals = np.empty_like(order)
-        equals[order] = np.searchsorted(ascending, ascending, side="right") - heads
-        closed_bytes = np.zeros(len(order) + 1, np.int64)
-        np.cumsum(ascending, out=closed_bytes[1:])
-        return cls(sizes, places, ascending, ranks, equals, closed_bytes)
+    def between(cls, ranges: Ranges, in_flight: int) -> "_Gaps":
+        needed = ranges.stops - ranges.starts
+        cuts = max(0, in_flight - len(ranges)) if needed.max() >= 2 * _MIN_CUT_BYTES and np.any(ranges.align) else 0
+        sizes = ranges.starts[1:] - ranges.stops[:-1]
+        steps = np.zeros(cuts + len(ranges), np.int64)
+        steps[0], steps[cuts + 1 :] = needed.sum(), sizes
+        most = len(steps)
+        if ranges.objects[0] != ranges.objects[-1]:
+            apart = ranges.objects[1:] != ranges.objects[:-1]
+            sizes[apart] = steps[cuts + 1 :][apart] = _FAR
+            most -= int(np.count_nonzero(apart))
+        steps[cuts + 1 :].sort()
+        requests = np.arange(len(steps), len(steps) - most, -1)
+        return cls(sizes, steps[cuts + 1 : most], cuts, requests, steps[:most].cumsum())
 
-    def closed(self, count: int) -> npt.NDArray[np.bool_]:
-        """Say which gaps are closed when `count` are."""
+    def group(self, ranges: Ranges, count: int) -> Ranges:
+        """Join ranges by closing the `count` smallest gaps; those of equal ones that stay open are evenly spread."""
         if not count:
-            return np.zeros(len(self.sizes), np.bool_)
+            return ranges
         limit = self.ascending[count - 1]
-        left = int(np.searchsorted(self.ascending, limit, side="right")) - count
-        spread = (left + 1) * self.ranks // (self.equals + 1) < (left + 1) * (self.ranks + 1) // (
-            self.equals + 1
-        )
-        closed: npt.NDArray[np.bool_] = (self.sizes < limit) | ((self.sizes == limit) & ~spread)
-        return closed
+        is_open = self.sizes > limit
+        if count < len(self.ascending) and self.ascending[count] == limit:
+            equal = (self.sizes == limit).nonzero()[0]
+            left = int(self.ascending.searchsorted(limit, side="right")) - count
+            is_open[equal[np.arange(1, left + 1) * (len(equal) + 1) // (left + 1) - 1]] = True
+        return _join(ranges, is_open)
 
 
-def _close(ranges: Ranges, gaps: _Gaps, count: int) -> Ranges:
-    """Group the ranges with that many gaps closed."""
-    first = np.ones(len(ranges), np.bool_)
-    first[gaps.places + 1] = ~gaps.closed(count)
-    return _group(ranges, first)
+def _join(ranges: Ranges, is_open: npt.NDArray[np.bool_]) -> Ranges:
+    """Join the ranges over all gaps that are not open."""
+    tails = is_open.nonzero()[0]
+    heads = np.zeros(len(tails) + 1, np.int64)
+    np.add(tails, 1, out=heads[1:])
+    stops = np.empty(len(heads), np.int64)
+    stops[:-1], stops[-1] = ranges.stops[tails], ranges.stops[-1]
+    return Ranges(ranges.objects[heads], ranges.starts[heads], stops)
 
 
-def _group(ranges: Ranges, first: npt.NDArray[np.bool_]) -> Ranges:
-    """Join the ranges from each that is `first` to the next such."""
-    heads = np.flatnonzero(first)
-    tails = np.append(heads[1:], len(ranges)) - 1
-    align = ranges.align
-    if not isinstance(align, int):
-        align = np.minimum.reduceat(align, heads)
-    return Ranges(ranges.objects[heads], ranges.starts[heads], ranges.stops[tails], align)
-
-
-def _best_of_all(ranges: Ranges, gaps: _Gaps, model: CostModel, others: int, other_bytes: int) -> Ranges:
+def _best_of_all(ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges:
     """Try every set of closed gaps; exact also in the largest request."""
-    count = len(gaps.sizes)
-    closed = (np.arange(1 << count)[:, None] >> np.arange(count) & 1).astype(np.bool_)
+    closable = (gaps.sizes < _FAR).nonzero()[0]
+    count = len(closable)
     first = np.ones((1 << count, len(ranges)), np.bool_)
-    first[:, gaps.places + 1] = ~closed
+    first[:, closable + 1] = np.arange(1 << count)[:, None] >> np.arange(count) & 1
     heads = np.maximum.accumulate(np.where(first, np.arange(len(ranges)), 0), axis=1)
     largest = (ranges.stops - ranges.starts[heads]).max(axis=1)
-    requests = len(ranges) + others - closed.sum(axis=1)
-    nbytes = ranges.nbytes + other_bytes + closed @ gaps.sizes
-    return _group(ranges, first[model.best(requests, nbytes, largest)])
+    nbytes = gaps.nbytes[0] + ~first[:, closable + 1] @ gaps.sizes[closable]
+    best = tariff.best(first.sum(axis=1), nbytes, largest)
+    return _join(ranges, first[best, 1:])
 
 
-def _cut_well(grouped: Ranges, model: CostModel, others: int, other_bytes: int) -> tuple[Ranges, int]:
-    """Return the groups and the size at which cutting them costs least (0: none is cut)."""
+def _descend(plan: Ranges, count: int, ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges:
+    """Try other limits to the size of requests and other numbers of closed gaps by turns, while that helps."""
+    smallest = int((ranges.stops - ranges.starts).max())
+    limit, cost = int((plan.stops - plan.starts).max()), tariff.price(plan)
+    while True:
+        before = cost
+        grouped = gaps.group(ranges, count)
+        largest = max(int((grouped.stops - grouped.starts).max()), smallest)
+        tries = [(count, int(size)) for size in np.geomspace(smallest, largest, 6)]
+        for some in (tries, None):
+            for k, size in some or [(k, limit) for k in _around(count, len(gaps.ascending))]:
+                other = _cut(gaps.group(ranges, k), ranges, min(size, MAX_REQUEST_BYTES))
+                other_cost = tariff.price(other)
+                if other_cost < cost:
+                    plan, cost, count, limit = other, other_cost, k, size
+        if cost >= before:
+            return plan
+
+
+def _around(count: int, most: int) -> list[int]:
+    """Return numbers up to `most` that are ever further from `count`."""
+    steps = [4**i for i in range(most.bit_length() // 2 + 1)]
+    near = [count - step for step in steps] + [count + step for step in steps]
+    return [0, *(k for k in near if 0 < k < most), most]
+
+
+def _cut_well(grouped: Ranges, ranges: Ranges, tariff: _Tariff) -> Ranges:
+    """Cut the groups where that makes the plan cheaper, and those that are too large."""
     sizes = grouped.stops - grouped.starts
-    cuttable = (
-        sizes if isinstance(grouped.align, int) and grouped.align else sizes[np.asarray(grouped.align) > 0]
-    )
-    largest = int(cuttable.max()) if len(cuttable) else 0
-    if largest < 2 * _MIN_CUT_BYTES:
-        return grouped, 0
-    fixed = int(sizes.max()) if len(cuttable) < len(sizes) else 0
-    parts = np.arange(1, 2 * model.profile.concurrency + 1)
+    largest = int(sizes.max())
+    if largest < 2 * _MIN_CUT_BYTES and largest <= MAX_REQUEST_BYTES:
+        return grouped
+    encoded = (ranges.stops - ranges.starts)[np.broadcast_to(np.asarray(ranges.align) == 0, len(ranges))]
+    parts = np.arange(1, 2 * tariff.model.profile.concurrency + 1)
     limits = np.unique(np.minimum(-(-largest // parts), MAX_REQUEST_BYTES))
     limits = limits[limits >= min(_MIN_CUT_BYTES, MAX_REQUEST_BYTES)][::-1]
-    big = cuttable[cuttable > limits[-1]]
+    big = sizes[sizes > limits[-1]]
     counts = np.array([int((-(-big // limit)).sum()) for limit in limits]) + len(sizes) - len(big)
-    total = int(sizes.sum()) + other_bytes
-    tops = np.maximum(limits, max(fixed, int(cuttable[cuttable <= limits[-1]].max(initial=0))))
-    best = model.best(counts + others, np.full(len(counts), total), tops)
-    return grouped, int(limits[best])
-
-
-def _largest_binds(grouped: Ranges, limit: int, model: CostModel, others: int, other_bytes: int) -> bool:
-    """Whether a smaller largest request would make the read noticeably cheaper."""
-    count, total, largest = _shape(grouped, limit)
-    count, total = count + others, total + other_bytes
-    return bool(model.cost(count, total, largest) > model.cost(count, total) * 1.02)
-
-
-def _full_cost(grouped: Ranges, limit: int, model: CostModel, others: int, other_bytes: int) -> float:
-    count, total, largest = _shape(grouped, limit)
-    return float(model.cost(count + others, total + other_bytes, largest))
-
-
-def _shape(grouped: Ranges, limit: int) -> tuple[int, int, int]:
-    """Return how many requests the groups become, their bytes, and the largest."""
-    sizes = grouped.stops - grouped.starts
-    if not limit:
-        return len(sizes), int(sizes.sum()), int(sizes.max())
-    parts = np.where(np.asarray(grouped.align) > 0, -(-sizes // limit), 1)
-    return int(parts.sum()), int(sizes.sum()), int((-(-sizes // parts)).max())
+    totals = np.full(len(limits), sizes.sum())
+    best = tariff.best(counts, totals, np.maximum(limits, encoded.max(initial=0)))
+    return _cut(grouped, ranges, int(limits[best]))
 
 
 def _cut(grouped: Ranges, ranges: Ranges, limit: int) -> Ranges:
-    """Cut groups larger than `limit` into even parts; a cut that falls into a closed gap opens it again."""
-    sizes = grouped.stops - grouped.starts
-    if not limit or not (sizes > limit).any():
+    """Cut groups larger than `limit` at borders of cells or ranges; gaps where a cut falls are not fetched.
+
+    All groups give their next part at once, so that the loop runs as often as the largest has parts.
+    """
+    large = (grouped.stops - grouped.starts > limit).nonzero()[0]
+    if not len(large):
         return grouped
-    parts = np.where(np.asarray(grouped.align) > 0, -(-sizes // limit), 1)
-    owner = np.repeat(np.arange(len(sizes)), parts)
-    place = np.arange(len(owner)) - np.repeat(np.cumsum(parts) - parts, parts)
-    cuts = grouped.starts[owner] + sizes[owner] * place // parts[owner]
-    lows, highs = _snap(grouped.objects[owner], cuts, ranges)
-    inner = place > 0
-    starts = np.where(inner, highs, grouped.starts[owner])
-    stops = np.append(np.where(inner, lows, 0)[1:], 0)
-    stops = np.where(np.append(inner[1:], False), stops, grouped.stops[owner])
-    keep = stops > starts
-    return Ranges(
-        grouped.objects[owner][keep],
-        starts[keep],
-        stops[keep],
-        grouped.align if isinstance(grouped.align, int) else grouped.align[owner][keep],
-    )
-
-
-def _snap(objects: Ints, cuts: Ints, ranges: Ranges) -> tuple[Ints, Ints]:
-    """Move each cut to a border of cells; return where the bytes before it end and those after it begin."""
-    reach = int(max(ranges.stops.max(), cuts.max())) + 1
-    names, dense = np.unique(ranges.objects, return_inverse=True)
-    at = (
-        np.searchsorted(
-            dense * reach + ranges.starts, np.searchsorted(names, objects) * reach + cuts, side="right"
-        )
-        - 1
-    )
-    align = np.broadcast_to(np.asarray(ranges.align), len(ranges))[at]
-    starts, stops = ranges.starts[at], ranges.stops[at]
-    within = starts + (cuts - starts) // np.maximum(align, 1) * np.maximum(align, 1)
-    in_gap = cuts >= stops
-    following = ranges.starts[np.minimum(at + 1, len(ranges) - 1)]
-    return np.where(in_gap, stops, within), np.where(in_gap, following, within)
+    small = np.delete(np.arange(len(grouped)), large)
+    owners, starts, stops = [small], [grouped.starts[small]], [grouped.stops[small]]
+    sizes = ranges.stops - ranges.starts
+    units = np.where(np.asarray(ranges.align) > 0, ranges.align, sizes)
+    reach = reach_of(ranges)
+    line = ranges.objects * reach + ranges.starts
+    # Each group's part begins at `low`, which is in range `at`.
+    low, end = grouped.starts[large], grouped.stops[large]
+    at = np.searchsorted(line, grouped.objects[large] * reach + low, side="right") - 1
+    while len(large):
+        goal = np.minimum(low + limit, end)
+        there = np.searchsorted(line, ranges.objects[at] * reach + goal) - 1
+        begin, unit = ranges.starts[there], units[there]
+        whole_units = np.maximum((goal - begin) // unit, np.where(there == at, (low - begin) // unit + 1, 0))
+        high = np.minimum(begin + whole_units * unit, ranges.stops[there])
+        owners.append(large)
+        starts.append(low)
+        stops.append(np.where(high == begin, ranges.stops[there - 1], high))
+        left = high < end
+        over = (high == ranges.stops[there])[left]
+        at = there[left] + over
+        low = np.where(over, ranges.starts[np.minimum(at, len(ranges) - 1)], high[left])
+        large, end = large[left], end[left]
+    owner = np.concatenate(owners)
+    order = owner.argsort(kind="stable")
+    return Ranges(grouped.objects[owner[order]], np.concatenate(starts)[order], np.concatenate(stops)[order])

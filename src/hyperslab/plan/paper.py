@@ -6,7 +6,7 @@ import numpy as np
 
 from hyperslab.plan.cost import CostModel
 from hyperslab.plan.optimise import get
-from hyperslab.plan.ranges import Ints, Needs, Ranges
+from hyperslab.plan.ranges import Ints, Needs, Ranges, spans_in
 
 __all__ = ["paper", "refine"]
 
@@ -15,19 +15,19 @@ def paper(needs: Needs, model: CostModel) -> Ranges:
     """Refine the ranges of each chunk, then take the whole chunk instead where that is cheaper."""
     ranges = needs.merged()
     wholes = get(needs)
+    firsts, lasts = spans_in(ranges, wholes)
+    aligns = np.broadcast_to(np.asarray(ranges.align), len(ranges))
     chosen: list[tuple[int, int, int]] = []
-    for obj, low, high in zip(
-        wholes.objects.tolist(), wholes.starts.tolist(), wholes.stops.tolist(), strict=True
-    ):
-        inside = (ranges.objects == obj) & (ranges.stops > low) & (ranges.starts < high)
-        starts, stops = np.maximum(ranges.starts[inside], low), np.minimum(ranges.stops[inside], high)
-        align = np.broadcast_to(np.asarray(ranges.align), len(ranges))[inside]
-        refined = refine(starts, stops, model, align=int(align.min()))
+    columns = (wholes.objects, wholes.starts, wholes.stops, firsts, lasts)
+    for obj, low, high, first, last in zip(*[column.tolist() for column in columns], strict=True):
+        starts = np.maximum(ranges.starts[first:last], low)
+        stops = np.minimum(ranges.stops[first:last], high)
+        refined = refine(starts, stops, model, align=int(aligns[first:last].min()))
         if _one(high - low, model) <= sum(_one(b - a, model) for a, b in refined):
             refined = [(low, high)]
         chosen += [(obj, a, b) for a, b in refined]
-    columns = np.array(sorted(chosen), np.int64).reshape(-1, 3).T
-    return Ranges(columns[0], columns[1], columns[2])
+    objects, starts, stops = np.array(sorted(chosen), np.int64).reshape(-1, 3).T
+    return Ranges(objects, starts, stops)
 
 
 def refine(starts: Ints, stops: Ints, model: CostModel, *, align: int = 1) -> list[tuple[int, int]]:

@@ -95,11 +95,13 @@ def make_plan(
     *,
     tables: Mapping[str, ChunkTable] | None = None,
     is_cached: Callable[[Layout, str, int], bool] | None = None,
+    settled: bool = False,
 ) -> Plan:
     """Plan some reads of one store together.
 
     `tables` are the shard indexes that are known, by object key. `is_cached(layout, key, inner)` says whether a decoded
-    chunk is at hand (`inner` counts chunks within the object).
+    chunk is at hand (`inner` counts chunks within the object). `settled` says that lookups are over: shards whose
+    index is not known are those that an earlier plan chose to fetch whole.
     """
     draft = _Draft()
     bases = []
@@ -107,15 +109,14 @@ def make_plan(
     for read in reads:
         bases.append(base)
         if read.layout.index is not None:
-            _add_sharded(draft, read, base, model, method, tables or {}, is_cached)
+            _add_sharded(draft, read, base, model, method, tables or {}, is_cached, settled)
         elif read.layout.plain:
             _add_plain(draft, read, base)
         else:
             _add_encoded(draft, read, base, is_cached)
         base += len(read)
     needs = Needs.joined(draft.needs) if draft.needs else _no_needs()
-    others, other_bytes = len(draft.wholes), sum(draft.whole_bytes.values())
-    requests = _choose(needs, model, method, others, other_bytes)
+    requests = _choose(needs, model, method, list(draft.whole_bytes.values()))
     estimate = _estimate(draft, needs, requests, model)
     return Plan(
         model, method, tuple(reads), tuple(bases), draft.keys, needs, requests, draft.wholes, draft.lookups,
@@ -137,11 +138,17 @@ def direct_plan(reads: Sequence[Pieces], model: CostModel) -> Plan:
     )
 
 
-def _choose(needs: Needs, model: CostModel, method: Method | None, others: int, other_bytes: int) -> Ranges:
+def _choose(needs: Needs, model: CostModel, method: Method | None, whole_bytes: list[int]) -> Ranges:
     if not len(needs):
         return Ranges(needs.starts, needs.starts, needs.starts)
     if method is None:
-        return optimise(needs, model, others=others, other_bytes=other_bytes)
+        return optimise(
+            needs,
+            model,
+            others=len(whole_bytes),
+            other_bytes=sum(whole_bytes),
+            other_largest=max(whole_bytes, default=0),
+        )
     if method == "paper":
         return paper(needs, model)
     return {"get": get, "merge": merge, "fetch": fetch}[method](needs)
@@ -155,15 +162,17 @@ def _add_plain(draft: _Draft, read: Pieces, base: int) -> None:
         return
     pieces, starts, stops = read.runs()
     lows = np.full(len(objects), layout.base, np.int64)
+    if layout.base:
+        starts, stops = starts + layout.base, stops + layout.base
     chunks = Units(objects, lows, lows + layout.chunk_nbytes)
     # Points may name a cell twice.
     draft.needs.append(
         Needs.sorted(
-            chunks, pieces, pieces + base, starts + layout.base, stops + layout.base,
+            chunks, pieces, pieces + base if base else pieces, starts, stops,
             layout.stored.itemsize, overlapping=not hasattr(read, "parts"),
         )
     )  # fmt: skip
-    draft.needed_bytes += int((stops - starts).sum())
+    draft.needed_bytes += read.cells * layout.stored.itemsize
 
 
 def _add_encoded(
@@ -190,6 +199,7 @@ def _add_sharded(
     method: Method | None,
     tables: Mapping[str, ChunkTable],
     is_cached: Callable[[Layout, str, int], bool] | None,
+    settled: bool,
 ) -> None:
     """Chunks inside shards: ranges where the shard's index is known, else its lookup, or the shard whole."""
     layout = read.layout
@@ -201,13 +211,20 @@ def _add_sharded(
         else:
             wanted.setdefault(draft.number(key), []).append((piece, inner))
     draft.needed_bytes += read.cells * layout.stored.itemsize
-    unknown = [number for number in wanted if draft.keys[number] not in tables]
-    wholes = set() if method else choose_wholes(layout, {n: len(wanted[n]) for n in unknown}, model)
+    unknown = {number: len(wanted[number]) for number in wanted if draft.keys[number] not in tables}
+    # Two reads of one shard must agree.
+    wholes = draft.wholes.keys() & unknown.keys()
+    if settled:
+        wholes = set(unknown)
+    elif not method:
+        open_choice = {n: unknown[n] for n in unknown if n not in wholes and n not in draft.lookups}
+        wholes |= choose_wholes(layout, open_choice, model)
     extents: list[tuple[int, int, int, int]] = []
     for number, pairs in wanted.items():
         if number in wholes:
-            draft.wholes[number] = [base + piece for piece, _ in pairs]
-            draft.whole_bytes[number] = prod(layout.chunks_per_object) * layout.chunk_nbytes
+            draft.wholes.setdefault(number, []).extend(base + piece for piece, _ in pairs)
+            index_nbytes = layout.index.nbytes if layout.index is not None else 0
+            draft.whole_bytes[number] = prod(layout.chunks_per_object) * layout.chunk_nbytes + index_nbytes
         elif draft.keys[number] in tables:
             offsets, lengths = tables[draft.keys[number]]
             for piece, inner in pairs:
@@ -225,11 +242,14 @@ def _add_sharded(
 
 def _needs_of_extents(read: Pieces, base: int, extents: Ints) -> Needs:
     """Needs of chunks that lie anywhere in their objects: whole ones if encoded, runs if plain."""
-    pieces, objects, lows, highs = extents.T
+    extents = extents[np.lexsort((extents[:, 2], extents[:, 1]))]
+    pieces, objects, lows, highs = np.ascontiguousarray(extents.T)
+    # An index may lead to one place from two chunks.
+    overlapping = bool(((objects[1:] == objects[:-1]) & (lows[1:] < highs[:-1])).any())
     units = np.arange(len(pieces))
     chunks = Units(objects, lows, highs)
     if not read.layout.plain:
-        return Needs.sorted(chunks, units, pieces + base, lows, highs, 0, overlapping=False)
+        return Needs.sorted(chunks, units, pieces + base, lows, highs, 0, overlapping=overlapping)
     owners, starts, stops = read.runs()
     unit_of = np.full(len(read), -1, np.int64)
     unit_of[pieces] = units
@@ -238,7 +258,7 @@ def _needs_of_extents(read: Pieces, base: int, extents: Ints) -> Needs:
     lows = lows[unit_of[owners]]
     return Needs.sorted(
         chunks, unit_of[owners], owners + base, starts + lows, stops + lows, read.layout.stored.itemsize,
-        overlapping=not hasattr(read, "parts"),
+        overlapping=overlapping or not hasattr(read, "parts"),
     )  # fmt: skip
 
 
@@ -248,14 +268,13 @@ def _no_needs() -> Needs:
 
 
 def _estimate(draft: _Draft, needs: Needs, requests: Ranges, model: CostModel) -> Estimate:
-    sizes = requests.stops - requests.starts
-    largest = max(int(sizes.max()) if len(sizes) else 0, *draft.whole_bytes.values(), 0)
+    whole_bytes = list(draft.whole_bytes.values())
     return model.estimate(
-        requests=len(requests) + len(draft.wholes),
+        requests=len(requests) + len(whole_bytes),
         needed=draft.needed_bytes,
-        fetched=int(sizes.sum()) + sum(draft.whole_bytes.values()),
-        largest=largest,
+        fetched=requests.nbytes + sum(whole_bytes),
+        largest=max([requests.largest, *whole_bytes]),
         lookups=len(draft.lookups),
-        lookup_bytes=sum(read.layout.index.nbytes for read in draft.lookups.values() if read.layout.index),
+        lookup_bytes=sum([read.layout.index.nbytes for read in draft.lookups.values() if read.layout.index]),
         exact=not draft.wholes and not draft.lookups,
     )

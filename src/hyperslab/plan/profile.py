@@ -1,14 +1,19 @@
 """Profiles: how a store behaves, as values. Measured ones come later; these are typical."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from math import isfinite
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError
 
 __all__ = ["Profile"]
+
+# A curve that goes further is a mistake: no client keeps so many requests in flight.
+_MOST_IN_FLIGHT = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,8 @@ class Profile:
     bandwidth: tuple[float, ...]
     concurrency: int
     request_s: float = 0.0
+    # What `rate_of` gives for 0, 1, 2 … requests, until it stays the same.
+    _rates: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.in_flight, self.in_flight[1:], strict=False))
@@ -39,13 +46,18 @@ class Profile:
             )
         if (
             self.in_flight[0] != 1
-            or min(self.bandwidth) <= 0
-            or min(self.latency_s, self.request_s) < 0
+            or self.in_flight[-1] > _MOST_IN_FLIGHT
+            or not all(0 < rate and isfinite(rate) for rate in self.bandwidth)
+            or not (0 <= self.latency_s and isfinite(self.latency_s))
+            or not (0 <= self.request_s and isfinite(self.request_s))
             or self.concurrency < 1
         ):
             raise InvalidInputError(
-                "a profile starts at 1 request in flight, with bandwidths above 0, latency from 0, concurrency from 1"
+                f"a profile has from 1 to at most {_MOST_IN_FLIGHT:,} requests in flight, bandwidths above 0, "
+                "finite times from 0 on, concurrency from 1 on"
             )
+        most = min(self.in_flight[-1], self.concurrency)
+        object.__setattr__(self, "_rates", np.interp(np.arange(most + 1), self.in_flight, self.bandwidth))
 
     @property
     def stream_bandwidth(self) -> float:
@@ -68,6 +80,12 @@ class Profile:
     def bandwidth_at(self, requests: Any) -> Any:
         """Bytes per second with that many requests in flight; takes a number or an array."""
         return np.interp(requests, self.in_flight, self.bandwidth)
+
+    def rate_of(self, requests: Any) -> Any:
+        """Bytes per second when that many requests are to be sent; takes an int or an array of them."""
+        if isinstance(requests, int):
+            return self._rates.item(min(requests, len(self._rates) - 1))
+        return self._rates.take(requests, mode="clip")
 
     @staticmethod
     def named(name: str) -> "Profile":

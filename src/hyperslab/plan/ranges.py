@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Ints", "Needs", "Ranges", "Units"]
+from hyperslab.errors import InvalidInputError
+
+__all__ = ["Ints", "Needs", "Ranges", "Units", "reach_of", "spans_in"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -29,6 +31,11 @@ class Ranges:
     @property
     def nbytes(self) -> int:
         return int((self.stops - self.starts).sum())
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest range."""
+        return int((self.stops - self.starts).max(initial=0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,10 +75,9 @@ class Needs:
         *,
         overlapping: bool,
     ) -> "Needs":
-        """Sort the rows by object, then by start."""
-        objects = chunks.objects[units]
-        if len(objects) and not _is_sorted(objects, starts):
-            order = np.lexsort((starts, objects))
+        """Sort the rows by object, then by start; those of one chunk must ascend already."""
+        if len(chunks.objects) > 1 and not _is_sorted(chunks.objects[units], starts):
+            order = np.lexsort((starts, chunks.objects[units]))
             units, owners, starts, stops = units[order], owners[order], starts[order], stops[order]
             align = align if isinstance(align, int) else align[order]
         return cls(chunks, units, owners, starts, stops, align, overlapping)
@@ -116,15 +122,10 @@ class Needs:
         objects, stops = self.objects, self.stops
         if self.overlapping and len(stops):
             stops = _running_stops(objects, stops)
-        reach = int(max(stops.max(initial=0), requests.stops.max(initial=0))) + 1
-        firsts = np.searchsorted(
-            objects * reach + stops, requests.objects * reach + requests.starts, side="right"
-        )
-        lasts = np.searchsorted(objects * reach + self.starts, requests.objects * reach + requests.stops)
-        return firsts, lasts
+        return spans_in(Ranges(objects, self.starts, stops), requests)
 
-    def merged(self) -> Ranges:
-        """Merge rows of one object that overlap or touch."""
+    def merged(self, *, encoded_apart: bool = False) -> Ranges:
+        """Merge rows of one object that overlap or touch; `encoded_apart` leaves encoded chunks that touch apart."""
         objects, starts, stops = self.objects, self.starts, self.stops
         if len(starts) < 2:
             return Ranges(objects, starts, stops, self.align)
@@ -133,24 +134,63 @@ class Needs:
         first = np.empty(len(starts), np.bool_)
         first[0] = True
         np.greater(starts[1:], stops[:-1], out=first[1:])
-        first[1:] |= objects[1:] != objects[:-1]
+        if len(self.chunks.objects) > 1:
+            first[1:] |= objects[1:] != objects[:-1]
+        if encoded_apart:
+            _keep_apart(first, starts, stops, self.align)
         if first.all():
             return Ranges(objects, starts, stops, self.align)
-        heads = np.flatnonzero(first)
+        heads = first.nonzero()[0]
         tails = np.append(heads[1:], len(starts)) - 1
         align = self.align if isinstance(self.align, int) else _common_align(self.align, heads)
         return Ranges(objects[heads], starts[heads], stops[tails], align)
 
 
+def spans_in(ranges: Ranges, requests: Ranges) -> tuple[Ints, Ints]:
+    """Return for each request the first of the ranges that ends after it starts, and the first that starts after it.
+
+    Starts and stops of the ranges must both ascend within an object.
+    """
+    reach = reach_of(ranges, requests)
+    lines, sought = ranges.objects * reach, requests.objects * reach
+    firsts = np.searchsorted(lines + ranges.stops, sought + requests.starts, side="right")
+    lasts = np.searchsorted(lines + ranges.starts, sought + requests.stops)
+    return firsts, lasts
+
+
+def reach_of(*some: Ranges) -> int:
+    """Return how far apart objects must be laid so that `object * reach + offset` numbers all bytes through."""
+    reach = 1 + max([int(ranges.stops.max(initial=0)) for ranges in some])
+    _check_line(1 + max([int(ranges.objects.max(initial=0)) for ranges in some]), reach)
+    return reach
+
+
+def _check_line(objects: int, reach: int) -> None:
+    if objects * reach >= 2**63:
+        raise InvalidInputError(
+            f"{objects:,} objects of up to {reach:,} bytes are too much for one read; read fewer at once"
+        )
+
+
 def _is_sorted(objects: Ints, starts: Ints) -> bool:
-    step = np.diff(objects)
-    return bool(((step > 0) | ((step == 0) & (np.diff(starts) >= 0))).all())
+    before, after = objects[:-1], objects[1:]
+    return bool(((after > before) | ((after == before) & (starts[1:] >= starts[:-1]))).all())
+
+
+def _keep_apart(first: npt.NDArray[np.bool_], starts: Ints, stops: Ints, align: Ints | int) -> None:
+    """Mark encoded rows that begin where the one before ends, and plain ones that begin where an encoded one ends."""
+    if isinstance(align, int):
+        if not align:
+            first[1:] |= starts[1:] == stops[:-1]
+    else:
+        first[1:] |= (starts[1:] == stops[:-1]) & ((align[1:] == 0) | (align[:-1] == 0))
 
 
 def _running_stops(objects: Ints, stops: Ints) -> Ints:
     """Replace each stop by the largest so far in its object."""
     reach = int(stops.max()) + 1
     dense = np.cumsum(np.diff(objects, prepend=objects[:1]) != 0)
+    _check_line(1 + int(dense[-1]), reach)
     lifted: Ints = stops + dense * reach
     highest: Ints = np.maximum.accumulate(lifted) - dense * reach
     return highest

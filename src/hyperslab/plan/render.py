@@ -22,14 +22,13 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a heading; the first `left` columns hold words, the others figures.
+    """Rows under a heading; the first column holds words, the others figures.
 
-    `strong` is the row that stands out. A row shorter than the heading has a remark as its last cell.
+    `strong` is the row that stands out. A row of two cells has a remark instead of figures.
     """
 
     heading: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    left: int = 1
     strong: int | None = None
 
 
@@ -70,42 +69,7 @@ def plain_text(report: Report) -> str:
       array   int32
       chunks  (2, 2)
     """
-    label_width = max((len(k) for part in report.parts if isinstance(part, Facts) for k, _ in part.pairs), default=0)
-    lines = wrap(report.title, WIDTH) or [""]
-    for number, part in enumerate(report.parts):
-        if number:
-            lines.append("")
-        lines += _plain_facts(part, label_width) if isinstance(part, Facts) else _plain_table(part)
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _plain_facts(facts: Facts, label_width: int) -> list[str]:
-    lines = []
-    hanging = _INDENT + " " * (label_width + 2)
-    for label, value in facts.pairs:
-        rows = wrap(value, WIDTH - len(hanging)) or [""]
-        lines.append(f"{_INDENT}{label:<{label_width}}  {rows[0]}")
-        lines += [hanging + row for row in rows[1:]]
-    return lines
-
-
-def _plain_table(table: Table) -> list[str]:
-    rows = [table.heading, *table.rows]
-    full = [row for row in rows if len(row) == len(table.heading)]
-    widths = [max(len(row[i]) for row in full) for i in range(len(table.heading))]
-    for row in rows:
-        # A remark may be longer than its column, the words before it may not.
-        widths = [max(w, len(c)) for w, c in zip(widths, row[: table.left], strict=False)] + widths[table.left :]
-    return [_INDENT + _plain_row(row, widths, table) for row in rows]
-
-
-def _plain_row(row: Sequence[str], widths: Sequence[int], table: Table) -> str:
-    cells = []
-    for i, cell in enumerate(row):
-        remark = len(row) < len(table.heading) and i == len(row) - 1
-        words = i < table.left or remark
-        cells.append(cell if remark else f"{cell:<{widths[i]}}" if words else f"{cell:>{widths[i]}}")
-    return "  ".join(cells)
+    return "\n".join("".join(text for text, _ in line).rstrip() for line in _lines(report, WIDTH))
 
 
 def rich_text(report: Report) -> str:
@@ -113,55 +77,66 @@ def rich_text(report: Report) -> str:
     from rich.console import Console
 
     console = Console(force_terminal=True, highlight=False)
-    console.width = min(console.width, WIDTH)
     with console.capture() as captured:
-        console.print(rich_parts(report))
+        console.print(rich_parts(report, min(console.width, WIDTH)), crop=False)
     return captured.get().rstrip("\n")
 
 
-def rich_parts(report: Report) -> Any:
+def rich_parts(report: Report, width: int = WIDTH) -> Any:
     """Return a report as something that rich prints."""
-    from rich.console import Group
-    from rich.padding import Padding
     from rich.text import Text
 
-    parts: list[Any] = [Text(report.title, "bold")]
+    lines = [Text.assemble(*line) for line in _lines(report, width)]
+    whole = Text("\n", no_wrap=True, overflow="ignore").join(lines)
+    whole.no_wrap, whole.overflow = True, "ignore"
+    return whole
+
+
+# A line is its parts, each with the style that it has where there are colours.
+_Line = list[tuple[str, str]]
+
+
+def _lines(report: Report, width: int) -> list[_Line]:
+    labels = [label for part in report.parts if isinstance(part, Facts) for label, _ in part.pairs]
+    label_width = max(map(len, labels), default=0)
+    lines: list[_Line] = [[(row, "bold")] for row in wrap(report.title, width)]
     for number, part in enumerate(report.parts):
         if number:
-            parts.append(Text())
-        parts.append(Padding(_rich_facts(part) if isinstance(part, Facts) else _rich_table(part), (0, 0, 0, 2)))
-    return Group(*parts)
+            lines.append([])
+        lines += _fact_lines(part, label_width, width) if isinstance(part, Facts) else _table_lines(part, width)
+    return lines
 
 
-def _rich_facts(facts: Facts) -> Any:
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    grid = Grid.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
-    grid.add_column()
+def _fact_lines(facts: Facts, label_width: int, width: int) -> list[_Line]:
+    lines: list[_Line] = []
+    hanging = _INDENT + " " * (label_width + 2)
     for label, value in facts.pairs:
-        grid.add_row(label, Text(value))
-    return grid
+        rows = wrap(value, max(20, width - len(hanging))) or [""]
+        lines.append([(f"{_INDENT}{label:<{label_width}}  ", "dim"), (rows[0], "")])
+        lines += [[(hanging + row, "")] for row in rows[1:]]
+    return lines
 
 
-def _rich_table(table: Table) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    grid = Grid(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), header_style="cyan", pad_edge=False)
-    for i, name in enumerate(table.heading):
-        grid.add_column(Text(name), justify="left" if i < table.left else "right", no_wrap=i >= table.left)
+def _table_lines(table: Table, width: int) -> list[_Line]:
+    rows = [table.heading, *table.rows]
+    full = [row for row in rows if len(row) == len(table.heading)]
+    widths = [max(len(row[i]) for row in full) for i in range(len(table.heading))]
+    widths[0] = max(len(row[0]) for row in rows)
+    # Should it be too wide, the words give way, not the figures.
+    widths[0] = max(12, min(widths[0], width - len(_INDENT) - sum(widths[1:]) - 2 * len(widths[1:])))
+    lines: list[_Line] = [[(_row(table.heading, widths), "cyan")]]
     for number, row in enumerate(table.rows):
-        if len(row) < len(table.heading):
-            # A remark goes with the words, for it would widen a column of figures.
-            *words, remark = row
-            row = (*words[:-1], f"{words[-1]}\n{remark}", *[""] * (len(table.heading) - len(words)))
-            grid.add_row(*map(Text, row), style="dim")
-        else:
-            grid.add_row(*map(Text, row), style="bold green" if number == table.strong else "")
-    return grid
+        remark = len(row) < len(table.heading)
+        lines.append([(_row(row, widths), "dim" if remark else "bold green" if number == table.strong else "")])
+    return lines
+
+
+def _row(row: Sequence[str], widths: Sequence[int]) -> str:
+    words = row[0] if len(row[0]) <= widths[0] else row[0][: widths[0] - 1] + "…"
+    cells = [f"{_INDENT}{words:<{widths[0]}}"]
+    if len(row) < len(widths):
+        return "  ".join([*cells, *row[1:]])
+    return "  ".join([*cells, *(f"{cell:>{width}}" for cell, width in zip(row[1:], widths[1:], strict=True))])
 
 
 def html_text(report: Report) -> str:
@@ -181,17 +156,17 @@ def html_text(report: Report) -> str:
 
 
 def _html_table(table: Table) -> str:
-    head = "".join(f"<th style='text-align:{_side(i, table)}'>{escape(h)}</th>" for i, h in enumerate(table.heading))
+    head = "".join(f"<th style='text-align:{_side(i)}'>{escape(name)}</th>" for i, name in enumerate(table.heading))
     body = []
     for number, row in enumerate(table.rows):
-        span = len(table.heading) - len(row) + 1
-        tags = [f"<td style='text-align:{_side(i, table)}'>{escape(c)}</td>" for i, c in enumerate(row)]
-        if span > 1:
+        tags = [f"<td style='text-align:{_side(i)}'>{escape(cell)}</td>" for i, cell in enumerate(row)]
+        if len(row) < len(table.heading):
+            span = len(table.heading) - len(row) + 1
             tags[-1] = f"<td colspan={span} style='text-align:left;opacity:.6'>{escape(row[-1])}</td>"
         weight = " style='font-weight:bold'" if number == table.strong else ""
         body.append(f"<tr{weight}>{''.join(tags)}</tr>")
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
-def _side(column: int, table: Table) -> str:
-    return "left" if column < table.left else "right"
+def _side(column: int) -> str:
+    return "right" if column else "left"

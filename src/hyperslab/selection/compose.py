@@ -42,7 +42,9 @@ def compose(first: Selection, key: Any, names: tuple[str, ...] | None = None) ->
         if order is not None:
             orders.append((axis, order))
     fields = first.fields if second.fields is None else second.fields
-    scalar = second.scalar and len(kept) == 0
+    # A field of a scalar is a scalar.
+    only_fields = second.fields is not None and isinstance(key, (str, list))
+    scalar = (first.scalar if only_fields else second.scalar) and len(kept) == 0
     return Selection(first.shape, tuple(axes), tuple(kept), tuple(flipped), tuple(orders), fields, scalar)
 
 

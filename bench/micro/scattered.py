@@ -1,0 +1,173 @@
+"""25 scattered reads in one object over a link of 20 ms and 1 Gbit/s, against fixed gaps of 0, 4 KiB and 1 MiB.
+
+A fixed gap is what other clients do: neighbours share a request if at most so many unwanted bytes lie between them.
+Here it stands in the place of our optimiser, so that all else (executor, connections, limits) is the same. obstore's
+own `get_ranges` with the same gaps is run beside it, for information.
+"""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from collections.abc import Callable
+from unittest.mock import patch
+
+import numpy as np
+
+import hyperslab as hs
+from bench.cloud import BUCKET, CELLS, Cloud
+from bench.figures import Figure, main
+from bench.timing import Timing, race, seconds_text
+from hyperslab.plan import CostModel, Needs, Ranges
+
+READS, READ_CELLS = 25, 1000
+LATENCY_S, BYTES_PER_S = 0.020, 125e6
+GAPS = {"0": 0, "4 KiB": 4 << 10, "1 MiB": 1 << 20}
+MB = 250_000  # cells
+
+
+def spreads() -> dict[str, list[int]]:
+    """Return the first cells of the reads: for each of the fixed gaps there is a spread that it does well in."""
+    rng = np.random.default_rng(3)
+    near = READ_CELLS + rng.integers(300, 900, READS).cumsum() + np.arange(READS) * READ_CELLS
+    clusters = (near.reshape(5, 5) + np.arange(5)[:, None] * 30 * MB).ravel()
+    chains = np.arange(READS) * (READ_CELLS + 5_000) + (np.arange(READS) // 9) * 80 * MB
+    steps = np.arange(READS) * (READ_CELLS + 200_000)
+    half = np.concatenate([near[:12], 40 * MB + steps[:13]])
+    return {
+        "over 1 MB": _scatter(rng, MB),
+        "over 10 MB": _scatter(rng, 10 * MB),
+        "over 100 MB": _scatter(rng, 100 * MB),
+        "over 1 GB": _scatter(rng, CELLS - READ_CELLS),
+        "5 tight clusters": clusters.tolist(),
+        "3 chains, 20 KB apart": chains.tolist(),
+        "chain, 800 KB apart": steps.tolist(),
+        "half tight, half 800 KB apart": half.tolist(),
+    }
+
+
+def _scatter(rng: np.random.Generator, cells: int) -> list[int]:
+    """Return that many starts in no order, none closer to another than the length of a read."""
+    slots = rng.choice(cells // READ_CELLS // 2, READS, replace=False)
+    return (slots * 2 * READ_CELLS + rng.integers(0, READ_CELLS, READS)).tolist()
+
+
+def fixed_gap(gap_bytes: int) -> Callable[..., Ranges]:
+    """Return a planner that closes every gap of at most `gap_bytes` and no other."""
+
+    def group(needs: Needs, model: CostModel, *, others: int = 0, other_bytes: int = 0) -> Ranges:
+        ranges = needs.merged()
+        first = np.ones(len(ranges), np.bool_)
+        first[1:] = (ranges.starts[1:] - ranges.stops[:-1] > gap_bytes) | (np.diff(ranges.objects) != 0)
+        heads = np.flatnonzero(first)
+        tails = np.append(heads[1:], len(ranges)) - 1
+        return Ranges(ranges.objects[heads], ranges.starts[heads], ranges.stops[tails])
+
+    return group
+
+
+def measured_profile(cloud: Cloud, concurrency: int) -> hs.Profile:
+    """Return the link's profile, measured by reads through Hyperslab itself."""
+    flat = hs.Profile("cloud", LATENCY_S, (1,), (BYTES_PER_S,), concurrency)
+    with hs.Session(profile=flat, cache_bytes=0, memory_bytes=1 << 30) as session:
+        array = hs.open(cloud.url, storage_options=cloud.options, session=session)
+        few = [slice(i * MB, i * MB + 1) for i in range(concurrency)]
+        timings = race(
+            {
+                "one": lambda: array.read(slice(0, 1), method="fetch"),
+                "few": lambda: array.read_boxes(few, method="fetch"),
+                "large": lambda: array.read(slice(0, 16 * MB), method="fetch"),
+            },
+            rounds=7,
+            batch_s=0,
+        )
+    one, large = timings["one"].best_s, timings["large"].best_s
+    request_s = max(0.0, timings["few"].best_s - one) / (concurrency - 1)
+    bandwidth = 4 * 16 * MB / (large - one)
+    return hs.Profile(
+        "cloud", one - request_s, (1, 4), (bandwidth, max(bandwidth, BYTES_PER_S)), concurrency, request_s
+    )
+
+
+def measure(quick: bool) -> list[Figure]:
+    figures = []
+    with Cloud(latency_s=LATENCY_S, bytes_per_s=BYTES_PER_S) as cloud:
+        for concurrency in (8, 64):
+            figures += _at(cloud, concurrency, quick)
+    return figures
+
+
+def _at(cloud: Cloud, concurrency: int, quick: bool) -> list[Figure]:
+    profile = measured_profile(cloud, concurrency)
+    print(
+        f"  {concurrency} at a time: latency {seconds_text(profile.latency_s)}, "
+        f"{profile.bandwidth[0] / 1e6:.0f} MB/s a connection, {seconds_text(profile.request_s)} a request"
+    )
+    worst, figures = 0.0, []
+    with hs.Session(profile=profile, prices="free", cache_bytes=0, memory_bytes=1 << 30) as session:
+        array = hs.open(cloud.url, storage_options=cloud.options, session=session)
+        for spread, starts in spreads().items():
+            timings = race(_calls(array, cloud, starts), rounds=4 if quick else 10, batch_s=0)
+            ratio, line = _compare(timings)
+            worst = max(worst, ratio)
+            print(f"    {spread}: {line}")
+    bar = "≤ 1.05× the best gap"
+    figures.append(Figure(f"25 scattered reads, {concurrency} at a time", bar, f"{worst:.3f}× at worst", worst <= 1.05))
+    return figures
+
+
+def _calls(array: hs.Array, cloud: Cloud, starts: list[int]) -> dict[str, Callable[[], list[np.ndarray]]]:
+    keys = [slice(start, start + READ_CELLS) for start in starts]
+
+    def optimised() -> list[np.ndarray]:
+        return array.read_boxes(keys)
+
+    def by_gap(gap_bytes: int) -> Callable[[], list[np.ndarray]]:
+        planner = fixed_gap(gap_bytes)
+
+        def read() -> list[np.ndarray]:
+            with patch("hyperslab.plan.plan.optimise", planner):
+                return array.read_boxes(keys)
+
+        return read
+
+    calls = {"optimiser": optimised}
+    calls |= {f"gap {name}": by_gap(gap_bytes) for name, gap_bytes in GAPS.items()}
+    if array.session.profile.concurrency <= 10:  # obstore sends ten at a time, whatever one says
+        calls |= {f"obstore {name}": _obstore_call(cloud, starts, gap) for name, gap in GAPS.items()}
+    for name, call in calls.items():
+        for start, cells in zip(starts, call(), strict=True):
+            assert np.array_equal(cells, np.arange(start, start + READ_CELLS, dtype=np.int32)), name
+    return calls
+
+
+def _obstore_call(cloud: Cloud, starts: list[int], gap_bytes: int) -> Callable[[], list[np.ndarray]]:
+    import obstore
+
+    client = obstore.store.S3Store(
+        BUCKET,
+        config={"endpoint": cloud.endpoint, "skip_signature": True, "region": "us-east-1"},
+        client_options={"allow_http": True},
+    )
+    head = 128
+    firsts = [head + 4 * start for start in starts]
+    ends = [first + 4 * READ_CELLS for first in firsts]
+
+    def read() -> list[np.ndarray]:
+        parts = obstore.get_ranges(client, "ramp.npy", starts=firsts, ends=ends, coalesce=gap_bytes)
+        return [np.frombuffer(part, np.int32) for part in parts]
+
+    return read
+
+
+def _compare(timings: dict[str, Timing]) -> tuple[float, str]:
+    """Return our time against that of the best fixed gap, and all times as a line."""
+    fixed = {name: timing.best_s for name, timing in timings.items() if name.startswith("gap")}
+    ratio = timings["optimiser"].best_s / min(fixed.values())
+    times = ", ".join(f"{name} {seconds_text(timing.best_s)}" for name, timing in timings.items())
+    return ratio, f"{ratio:.3f}× {min(fixed, key=fixed.get)} ({times})"
+
+
+if __name__ == "__main__":
+    main(measure)

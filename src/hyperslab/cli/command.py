@@ -1,0 +1,107 @@
+"""The command line itself: which commands there are and what they take."""
+
+from typing import Any
+
+import click
+
+from hyperslab import __version__
+from hyperslab.cli.failures import State, ending_well
+from hyperslab.cli.opening import with_store
+
+__all__ = ["command", "main"]
+
+_HELP = """Look at stored arrays, see what a read would send and cost, and read.
+
+A URL is a path, file:// or s3://bucket/path; it may go on inside (store.zarr/group/array). A KEY is what stands between
+NumPy's brackets, quoted for the shell:
+
+\b
+  hyperslab explain s3://bucket/wind.zarr '0, 100:200, ::2'
+  hyperslab read wind.zarr '..., [1, 5, 9]' -o some.npy
+"""
+# A key may begin with a minus.
+_KEYS = {"ignore_unknown_options": True}
+
+
+class _Command(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        with ending_well(ctx.ensure_object(State)):
+            return super().invoke(ctx)
+
+
+def main() -> None:
+    """Run the command and exit: 0 well, 1 an error, 2 a wrong usage, 130 interrupted."""
+    command(prog_name="hyperslab")
+
+
+@click.group(
+    cls=_Command, help=_HELP, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, "--version", message="hyperslab %(version)s")
+@click.option("--debug", is_flag=True, help="Show the trace of an error.")
+@click.pass_obj
+def command(state: State, debug: bool) -> None:
+    """Take what goes before the name of a command."""
+    state.debug = debug
+
+
+@command.command()
+@click.argument("url")
+@with_store
+def info(url: str, options: dict[str, Any]) -> None:
+    """Say what is stored at URL."""
+    from hyperslab.cli.looking import show_info
+
+    show_info(url, options)
+
+
+@command.command()
+@click.argument("url")
+@click.option("-l", "long", is_flag=True, help="With types, shapes and sizes.")
+@click.option("--depth", type=click.IntRange(1), default=1, show_default=True, help="How many levels to go down.")
+@with_store
+def ls(url: str, long: bool, depth: int, options: dict[str, Any]) -> None:
+    """List what the group at URL holds."""
+    from hyperslab.cli.looking import show_members
+
+    show_members(url, options, long=long, depth=depth)
+
+
+@command.command(context_settings=_KEYS)
+@click.argument("url")
+@click.argument("key")
+@click.option("-o", "--output", metavar="FILE", help="Write the cells to a .npy file instead of printing them.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+@with_store
+def read(url: str, key: str, output: str | None, force: bool, options: dict[str, Any]) -> None:
+    """Read the cells KEY of the array at URL."""
+    from hyperslab.cli.reading import read_cells
+
+    read_cells(url, key, options, output=output, force=force)
+
+
+@command.command(context_settings=_KEYS)
+@click.argument("url")
+@click.argument("key")
+@click.option("--analyze", is_flag=True, help="Read once, and show what was measured beside what was predicted.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--plot", metavar="FILE", help="Draw the chunks into a file (.png, .svg, .pdf).")
+@click.option("--phi", type=float, metavar="S", help="Seconds that a dollar is worth; 'inf': only dollars count.")
+@click.option("--method", type=click.Choice(["get", "merge", "fetch", "paper"]), help="Instead of the optimiser.")
+@with_store
+def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None:
+    """Show what reading KEY would send and cost, without reading it."""
+    from hyperslab.cli.explaining import show_plan
+
+    show_plan(url, key, options, **choices)
+
+
+@command.command()
+@click.option("--url", help="Also try to open this.")
+@with_store
+def doctor(url: str | None, options: dict[str, Any]) -> None:
+    """Check what is installed and which stores answer."""
+    from hyperslab.cli.doctor import examine
+
+    if not examine(url, options):
+        raise click.exceptions.Exit(1)
