@@ -165,10 +165,18 @@ def open_and_slice(folder: str, sky: np.ndarray) -> hs.Group:
     night = hs.open(f"{folder}/night.zarr")
     console.print(night.tree(), markup=False)
     counts = night["counts"]
-    y, x = GALAXY
-    overview, cutout = counts[::170, ::170], counts[y - 624 : y + 624 : 26, x - 624 : x + 624 : 26]
-    code('counts = night["counts"]', f"{'counts[::170, ::170]':<36}  # all of it, thinned out",
-         f"counts[{y - 624}:{y + 624}:26, {x - 624}:{x + 624}:26]    # nearer, where four chunks meet")  # fmt: skip
+    side = max(16, min(48, console.width // 2 - 2))
+    step, near = -(-SIZE // side), 1248 // side
+    y, x = (at - near * side // 2 for at in GALAXY)
+    overview = counts[::step, ::step]
+    cutout = counts[y : y + side * near : near, x : x + side * near : near]
+    all_of_it = f"counts[::{step}, ::{step}]"
+    nearer = f"counts[{y}:{y + side * near}:{near}, {x}:{x + side * near}:{near}]"
+    code(
+        'counts = night["counts"]',
+        f"{all_of_it:<36}  # all of it, thinned out",
+        f"{nearer:<36}  # nearer, where four chunks meet",
+    )
     pictures(overview, cutout)
     check(counts, sky)
     return night
@@ -318,7 +326,7 @@ def timed(call: Callable[[], object]) -> float:
 def pictures(*images: np.ndarray) -> None:
     """Show images of like size beside each other: two rows to a line in colour, else in characters."""
     shades = [brightness(image) for image in images]
-    blocks = console.color_system is not None and "utf" in (console.encoding or "").lower()
+    blocks = console.color_system is not None and not console.no_color and "utf" in (console.encoding or "").lower()
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_row(*[in_colour(shade) if blocks else in_ink(shade) for shade in shades])
     console.print(grid)
@@ -326,9 +334,7 @@ def pictures(*images: np.ndarray) -> None:
 
 
 def brightness(image: np.ndarray) -> np.ndarray:
-    """Map counts to 0…1 so that faint and bright can be seen together; fit the terminal's width."""
-    step = -(-image.shape[1] // max(16, console.width // 2 - 2))
-    image = image[::step, ::step]
+    """Map counts to 0…1 so that faint and bright can be seen together."""
     shade = np.arcsinh((image - np.percentile(image, 2)) / 60.0)
     return np.clip(shade / max(1.0, np.percentile(shade, 99.7)), 0, 1)
 

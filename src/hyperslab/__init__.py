@@ -2,18 +2,21 @@
 
 from hyperslab import errors
 from hyperslab.array import Array, Group, LazyArray, open, read_many
-from hyperslab.execute import Session
+from hyperslab.execute import ReadRecord, Session
 from hyperslab.plan import Budget, Prices, Profile
+from hyperslab.plan.explain import Explanation
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Array",
     "Budget",
+    "Explanation",
     "Group",
     "LazyArray",
     "Prices",
     "Profile",
+    "ReadRecord",
     "Session",
     "errors",
     "open",

@@ -46,7 +46,7 @@ def open(
     ...     a[1, ::-1]
     array([7, 6, 5, 4])
     """
-    session = session or default_session()
+    session = default_session() if session is None else session
     store, path = locate(url, storage_options)
     return _wrap(open_source(StoreReader(session, store), str(url), path), store, session)
 
@@ -65,12 +65,16 @@ def read_many(
 ) -> list[npt.NDArray[Any]]:
     """Read several selections, of one array or many, by one plan for each store.
 
+    The arrays must have been opened in one session: its limits and budget hold for all of them.
+
     >>> read_many([])
     []
     """
-    wanted = [(array, array._result(key)) for array, key in pairs]
+    wanted = [(array.session, array._result(key)) for array, key in pairs]
+    if len({id(session) for session, _ in wanted}) > 1:
+        raise InvalidInputError("the arrays were opened in different sessions; open them with one `session=`")
     if wanted:
-        read(wanted[0][0].session, [result.task for _, result in wanted], Options(phi, budget, method, deadline))
+        read(wanted[0][0], [result.task for _, result in wanted], Options(phi, budget, method, deadline))
     return [result.get() for _, result in wanted]
 
 
@@ -322,6 +326,11 @@ class Group(Mapping[str, "Array | Group"]):
     def url(self) -> str:
         """Where the group is."""
         return self.source.url
+
+    @property
+    def name(self) -> str:
+        """The last part of the group's path."""
+        return self.source.url.rstrip("/").rpartition("/")[2]
 
     @property
     def attrs(self) -> Mapping[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from support.hostile import LAYOUTS, array_at, encode, fast, options_for, put
+from support.hostile import LAYOUTS, array_at, bound_to, encode, fast, options_for, put
 from support.s3proxy import Rule
 
 import hyperslab as hs
@@ -402,14 +402,15 @@ def test_the_way_out_of_an_ignored_range(fake_s3, session):
 @pytest.mark.parametrize("rule", [Rule("stall"), Rule("stall_body", after_bytes=2)], ids=["before headers", "mid-body"])
 def test_a_stalled_connection(fake_s3, layout, rule):
     put(fake_s3, "a", DATA, CHUNKS, layout)
-    with fast(timeout_s=0.3, retries=1) as session:
-        array = array_at(fake_s3, "a", session)
+    with fast() as patient, fast(timeout_s=0.3, retries=1) as session:
+        opened = array_at(fake_s3, "a", patient)
+        array = bound_to(session, opened)
         fake_s3.rules.append(rule)
         with refused(StoreError, "try again", within_s=3):
             array[0, 0]
         assert len(fake_s3.log) == 2
         fake_s3.rules.clear()
-        assert array[5, 5] == DATA[5, 5]
+        assert opened[5, 5] == DATA[5, 5]
 
 
 @pytest.mark.parametrize("rule", [Rule("stall"), Rule("stall_body", after_bytes=2)], ids=["before headers", "mid-body"])

@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.faulty import Fault, FaultyStore
-from support.hostile import array_at, encode, fast, options_for, put, sent
+from support.hostile import FILL, array_at, encode, fast, options_for, put, sent
 from support.profiles import times
 from support.s3proxy import Rule
 
@@ -124,7 +124,7 @@ def test_a_missing_chunk_is_asked_for_once(fake_s3, layout):
     with fast(concurrency=1) as session:
         array = array_at(fake_s3, "a", session)
         before = session.metrics.snapshot()
-        assert (array[:8, :8] == -1).all()
+        assert (array[:8, :8] == FILL).all()
         assert [entry.status for entry in fake_s3.log] == [404]
         assert_metered(fake_s3, session, before)
 

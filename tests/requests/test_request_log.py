@@ -92,7 +92,13 @@ def test_merge_asks_from_the_first_needed_byte_to_the_last(opened):
 def test_get_asks_for_whole_chunks(opened):
     array, log = opened("plain")
     check(array, BOX, method="get")
-    assert sent(log) == [("plain/c/0/0", (0, 4096), False)]
+    assert sent(log) == [("plain/c/0/0", None, False)]
+    array, log = opened("shards-start")
+    check(array, BOX, method="get")
+    assert sent(log) == [("shards-start/c/0/0", (0, 68), False), ("shards-start/c/0/0", (68, 1092), True)]
+    array, log = opened("a.npy")
+    check(array, BOX, method="get")
+    assert sent(log) == [("a.npy", (128, 16512), False)]
 
 
 def test_far_away_the_optimiser_closes_small_gaps(opened):
@@ -247,9 +253,10 @@ def test_two_selections_of_a_shard_share_one_request(opened):
 
 def test_chunks_that_a_shard_lacks_are_not_asked_for(opened):
     array, log = opened("shards-part")
-    assert array.read(np.s_[14:18, 14:18], method="fetch").tolist() == np.pad(
-        DATA[14:16, 14:16], (0, 2), constant_values=-1
-    ).tolist()
+    assert (
+        array.read(np.s_[14:18, 14:18], method="fetch").tolist()
+        == np.pad(DATA[14:16, 14:16], (0, 2), constant_values=-1).tolist()
+    )
     assert sent(log) == [
         ("shards-part/c/0/0", (1016, 1024), True),
         ("shards-part/c/0/0", (952, 960), True),
@@ -313,7 +320,13 @@ BAD = [64, (0, 64), (0, 0, 0), "x", [64], 1.5, True, (..., ...), np.ones((3, 3),
 def test_bad_keys_and_explanations_send_nothing(opened, name):
     array, log = opened(name)
     for key in BAD:
-        for use in (array.__getitem__, array.read, array.explain, array.lazy.__getitem__, lambda k: array.read_boxes([0, k])):
+        for use in (
+            array.__getitem__,
+            array.read,
+            array.explain,
+            array.lazy.__getitem__,
+            lambda k: array.read_boxes([0, k]),
+        ):
             with pytest.raises(hs.errors.SelectionError):
                 use(key)
     with pytest.raises(hs.errors.InvalidInputError):

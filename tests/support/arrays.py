@@ -17,13 +17,13 @@ import zarr
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numcodecs import Blosc, Delta, Shuffle, Zlib, Zstd
-from support.faulty import FaultyStore
-from support.profiles import times
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import hyperslab as hs
 from hyperslab.plan import optimise
 from hyperslab.store import locate, memory
+from support.faulty import FaultyStore
+from support.profiles import times
 
 METHODS = (None, "get", "merge", "fetch", "paper")
 
@@ -154,9 +154,10 @@ LAYOUTS = {
     "npy": "C",
     "npy-f": "F",
 }
-PLAIN = tuple(
-    "v3 v3-dots v3-v2-keys v3-big v3-turned shards shards-start shards-big v2 v2-f v2-slashes npy npy-f".split()
-)
+PLAIN = (
+    "v3", "v3-dots", "v3-v2-keys", "v3-big", "v3-turned", "shards", "shards-start", "shards-big", "v2", "v2-f",
+    "v2-slashes", "npy", "npy-f",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -265,9 +266,7 @@ def stored(case: Case) -> tuple[Path, np.ndarray]:
     fill = fill_of(dtype, case.fill)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        array = zarr.create_array(
-            str(path), shape=case.shape, dtype=dtype, chunks=chunks, fill_value=fill, **options
-        )
+        array = zarr.create_array(str(path), shape=case.shape, dtype=dtype, chunks=chunks, fill_value=fill, **options)
         return path, _write(array, data, np.array(fill, dtype), case)
 
 
@@ -449,13 +448,18 @@ def with_fields(key: object, fields: object) -> object:
     return (fields, *key) if type(key) is tuple else (fields, key)
 
 
+def added_axis(key: object) -> bool:
+    """Whether the key adds an axis."""
+    return any(item is None for item in (key if isinstance(key, tuple) else (key,)))
+
+
 # What NumPy gives
 
 
 def picked(data: np.ndarray, key: object, fields: object = None) -> object:
     """Return what NumPy gives for a key whose lists choose each along its own axis, then for the fields."""
     if fields is not None:
-        return data[fields] if key == () else picked(data, key)[fields]
+        return data[fields] if type(key) is tuple and not key else picked(data, key)[fields]
     items = list(key) if type(key) is tuple else [key]
     if not any(isinstance(item, list | np.ndarray) for item in items):
         return data[key]
@@ -513,8 +517,3 @@ def sent(store: FaultyStore) -> list[tuple[str, object, bool]]:
     found = [(asked.key, asked.span, asked.if_match is not None) for asked in store.log]
     store.log.clear()
     return sorted(found, key=repr)
-
-
-def sent_bytes(requests: list[tuple[str, object, bool]]) -> int:
-    """Return how many bytes those ranges hold."""
-    return sum(span[1] - span[0] if isinstance(span, tuple) else -span for _, span, _ in requests)

@@ -17,14 +17,19 @@ from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
 from zarr.storage import MemoryStore
 
 import hyperslab as hs
-from hyperslab.store import memory
+from hyperslab.store import locate, memory
 from hyperslab.store.local import _PROCESS_FILES
 from support.fake_s3 import Answer
 from support.s3proxy import S3Proxy
 
 __all__ = [
-    "LAYOUTS", "CrowdProxy", "array_at", "encode", "fast", "left_behind", "options_for", "put", "sent", "wait_until",
+    "FILL", "LAYOUTS", "CrowdProxy", "array_at", "bound_to", "connections_to", "encode", "fast", "left_behind",
+    "options_for", "put", "sent", "wait_until",
 ]  # fmt: skip
+
+
+# What cells hold whose chunk is not stored.
+FILL = 77
 
 
 def _sharded(*codecs: Any, location: str = "end") -> dict[str, Any]:
@@ -61,8 +66,8 @@ def encode(data: np.ndarray, chunks: tuple[int, ...], layout: str = "plain") -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         array = zarr.create_array(
-            MemoryStore(store), shape=data.shape, dtype=data.dtype, fill_value=-1, config={"write_empty_chunks": True},
-            **options,
+            MemoryStore(store), shape=data.shape, dtype=data.dtype, fill_value=FILL,
+            config={"write_empty_chunks": True}, **options,
         )  # fmt: skip
         array[...] = data
     return {key: value.to_bytes() for key, value in store.items()}
@@ -88,6 +93,11 @@ def array_at(proxy: S3Proxy, name: str, session: hs.Session) -> hs.Array:
     assert isinstance(array, hs.Array)
     proxy.log.clear()
     return array
+
+
+def bound_to(session: hs.Session, array: hs.Array, store: Any = None) -> hs.Array:
+    """The same array, read through another session, or also another store."""
+    return hs.Array(array.source, array.store if store is None else store, session)
 
 
 @contextmanager
@@ -126,6 +136,7 @@ def left_behind() -> Iterator[None]:
     Not counted is what a process has once: obstore's own threads, and the local files that are kept open for next time.
     """
     memory("left-behind").put("a", b"")
+    asyncio.run(locate("memory://left-behind")[0].aget("a"))
     gc.collect()
     before_threads, before_files = _threads(), _files()
     yield

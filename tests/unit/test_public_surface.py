@@ -9,9 +9,12 @@ import hyperslab
 PUBLIC = [
     "Array",
     "Budget",
+    "Explanation",
     "Group",
+    "LazyArray",
     "Prices",
     "Profile",
+    "ReadRecord",
     "Session",
     "errors",
     "open",

@@ -88,6 +88,8 @@ def read(url: str, key: str, output: str | None, force: bool, options: dict[str,
 @click.option("--plot", metavar="FILE", help="Draw the chunks into a file (.png, .svg, .pdf).")
 @click.option("--phi", type=float, metavar="S", help="Seconds that a dollar is worth; 'inf': only dollars count.")
 @click.option("--method", type=click.Choice(["get", "merge", "fetch", "paper"]), help="Instead of the optimiser.")
+@click.option("--profile", metavar="NAME", help="How the store behaves, e.g. 's3-internet' (default: by its kind).")
+@click.option("--prices", metavar="NAME", help="What it bills, e.g. 'aws-same-region' (default: by its kind).")
 @with_store
 def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None:
     """Show what reading KEY would send and cost, without reading it."""

@@ -28,10 +28,12 @@ def show_plan(
     plot: str | None,
     phi: float | None,
     method: Any,
+    profile: str | None,
+    prices: str | None,
 ) -> None:
     """Print what reading a key would send and cost; with `analyze` read it, too."""
     key = parse_key(text)
-    with opened_array(url, options) as array:
+    with opened_array(url, options, profile=profile, prices=prices) as array:
         explanation = array.explain(key, phi=phi, method=method)
         if plot is not None:
             _draw(explanation, plot)

@@ -59,13 +59,14 @@ class ChunkDecoder:
     """Undoes a chunk's codecs.
 
     `stages` are in the order of decoding, each with the size it must give. The bytes they end in
-    are cells of type `stored`, row-major over the axes in `order`.
+    are cells of type `stored`, row-major over the axes in `order`. `encoded` is the size of a stored chunk.
     """
 
     chunks: tuple[int, ...]
     stored: np.dtype[np.generic]
     order: tuple[int, ...]
     stages: tuple[tuple[Codec, Size], ...]
+    encoded: Size
 
     def decode(self, data: memoryview, key: str) -> npt.NDArray[np.generic]:
         """Return the chunk's cells, shaped like the chunk; a view of `data` where nothing was compressed."""
@@ -92,7 +93,7 @@ def chunk_decoder(
     for codec in codecs:
         stages.append((codec, size))
         size = codec.encoded(size)
-    return ChunkDecoder(chunks, stored, order, tuple(reversed(stages)))
+    return ChunkDecoder(chunks, stored, order, tuple(reversed(stages)), size)
 
 
 @lru_cache(maxsize=128)

@@ -7,6 +7,8 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.layout.codecs import Size
+
 __all__ = ["ChunkKeys", "Decoder", "Extent", "Keys", "Layout", "ShardIndex", "SingleKey"]
 
 
@@ -78,7 +80,10 @@ class ShardIndex:
 
 
 class Decoder(Protocol):
-    """Turns the stored bytes of one chunk into its cells."""
+    """Turns the stored bytes of one chunk into its cells; they are of the size `encoded`."""
+
+    @property
+    def encoded(self) -> Size: ...
 
     def decode(self, data: memoryview, key: str) -> npt.NDArray[np.generic]:
         """Return the chunk's cells, shaped like the chunk. `key` is named in errors.
@@ -124,6 +129,11 @@ class Layout:
     def chunk_nbytes(self) -> int:
         """Bytes of one decoded chunk."""
         return prod(self.chunks) * self.stored.itemsize
+
+    @property
+    def stored_size(self) -> Size:
+        """Bytes of one chunk as it is stored: exact, or at most so many."""
+        return Size(self.chunk_nbytes, exact=True) if self.decoder is None else self.decoder.encoded
 
     @property
     def grid(self) -> tuple[int, ...]:

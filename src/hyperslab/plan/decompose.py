@@ -39,6 +39,7 @@ def decompose(layout: Layout, parts: Sequence[AxisParts]) -> tuple[Ints, Ints, I
         none = np.zeros(0, np.int64)
         return none, none, none
     strides = stored_strides(layout)
+    single = all([len(part.chunks) == 1 for part in parts])
     blocks = []
     whole: dict[int, list[int]] = {}
     for level in range(len(parts) - 1, -1, -1):
@@ -51,17 +52,13 @@ def decompose(layout: Layout, parts: Sequence[AxisParts]) -> tuple[Ints, Ints, I
         if not full:
             break
         whole[axis] = full
-    if len(blocks) == 1:
-        return _by_piece(*blocks[0])
-    pieces, starts, stops = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
-    return _by_piece(pieces, starts, stops)
-
-
-def _by_piece(pieces: Ints, starts: Ints, stops: Ints) -> tuple[Ints, Ints, Ints]:
-    if pieces[-1] == 0 or (pieces[1:] >= pieces[:-1]).all():
+    pieces, starts, stops = blocks[0]
+    if len(blocks) > 1:
+        pieces, starts, stops = (np.concatenate(columns) for columns in zip(*blocks, strict=True))
+    if single or (pieces[1:] >= pieces[:-1]).all():
         return pieces, starts, stops
-    order = pieces.argsort(kind="stable")
-    return pieces[order], starts[order], stops[order]
+    by_piece = pieces.argsort(kind="stable")
+    return pieces[by_piece], starts[by_piece], stops[by_piece]
 
 
 def _full_parts(part: AxisParts, size: int) -> tuple[list[int], list[int]]:

@@ -126,9 +126,7 @@ def _expand(items: tuple[Any, ...], shape: tuple[int, ...]) -> tuple[tuple[Any, 
             given += 1
     missing = len(shape) - given
     if missing < 0:
-        raise SelectionError(
-            f"too many indices for array: array is {len(shape)}-dimensional, but {given} were indexed"
-        )
+        raise SelectionError(f"too many indices for array: array is {len(shape)}-dimensional, but {given} were indexed")
     full = [slice(None)] * missing
     for item in items:
         if item is Ellipsis:
@@ -188,9 +186,7 @@ def _index_array(item: Any, length: int, axis: int) -> npt.NDArray[np.int64]:
     array = _as_array(item, axis)
     if array.dtype == bool:
         if array.shape != (length,):
-            raise SelectionError(
-                f"boolean mask for axis {axis} has shape {array.shape}, the axis has size {length}"
-            )
+            raise SelectionError(f"boolean mask for axis {axis} has shape {array.shape}, the axis has size {length}")
         return np.flatnonzero(array).astype(np.int64, copy=False)
     if array.size == 0 and array.dtype == float and not isinstance(item, np.ndarray):
         array = array.astype(np.int64)

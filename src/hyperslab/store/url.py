@@ -28,9 +28,9 @@ def locate(
     >>> locate("memory://scratch/run/3/")
     (RemoteStore('memory://scratch'), 'run/3')
     """
-    text = os.fspath(url)
+    text = os.fspath(url) if isinstance(url, (str, os.PathLike)) else None
     if not isinstance(text, str):
-        raise InvalidInputError(f"a URL or path is a string, got {type(text).__name__}")
+        raise InvalidInputError(f"a URL or path is a string, got {type(url).__name__}")
     if not text or "\x00" in text:
         raise InvalidInputError("a URL or path must not be empty nor hold a NUL character")
     found = _SCHEME.match(text)

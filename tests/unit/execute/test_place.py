@@ -1,5 +1,7 @@
 """Bytes of a chunk, any part of them, put where the result wants them."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,10 +60,12 @@ def check_every_part(layout, selection, wanted: np.ndarray, data) -> None:
     for piece, at in enumerate(pieces.chunks()):
         chunk = stored_chunk(layout, at)
         mine = owners == piece
-        cells = np.unique(np.concatenate([np.arange(a, b, size) for a, b in zip(starts[mine], stops[mine], strict=True)]))
+        cells = np.unique(
+            np.concatenate([np.arange(a, b, size) for a, b in zip(starts[mine], stops[mine], strict=True)])
+        )
         cuts = data.draw(st.lists(st.integers(1, len(cells)), max_size=3, unique=True).map(sorted))
         bounds = [0, *(cut for cut in cuts if cut < len(cells)), len(cells)]
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in pairwise(bounds):
             first, stop = int(cells[low]), int(cells[high - 1]) + size
             before = target.copy()
             place_bytes(pieces, piece, target, chunk[first:stop], first)

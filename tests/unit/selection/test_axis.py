@@ -35,7 +35,9 @@ def test_parts_are_the_cells_of_each_chunk(axis, chunk):
         assert parts.target(i) == slice(place, place + len(mine))
         assert parts.lows[i] == mine[0] - at * chunk
         place += len(mine)
-    assert all(type(number) is int for column in (parts.chunks, parts.places, parts.counts, parts.lows) for number in column)
+    assert all(
+        type(number) is int for column in (parts.chunks, parts.places, parts.counts, parts.lows) for number in column
+    )
 
 
 @st.composite
@@ -52,7 +54,11 @@ def runs(draw):
 def test_boxes_of_a_run_hold_its_cells_once(case):
     counts, first, last = case
     touched = np.zeros(counts, int)
-    boxes = boxes_of_run(np.unravel_index(first, counts), np.unravel_index(last, counts), counts) if counts else boxes_of_run((), (), ())
+    boxes = (
+        boxes_of_run(np.unravel_index(first, counts), np.unravel_index(last, counts), counts)
+        if counts
+        else boxes_of_run((), (), ())
+    )
     for box in boxes:
         assert all(0 <= some.start < some.stop <= n for some, n in zip(box, counts, strict=True))
         touched[box] += 1
@@ -93,7 +99,7 @@ def test_boxes_intersect_as_sets_of_cells(one, other):
 def test_boxes_grow_within_the_array(box, up, across):
     grown = box.grow((up, across), within=(9, 9))
     assert grown.intersect(box) == box or not box.size
-    assert all(0 <= a and b <= 9 for a, b in zip(grown.start, grown.stop, strict=True))
+    assert all(a >= 0 and b <= 9 for a, b in zip(grown.start, grown.stop, strict=True))
     assert grown.shape <= tuple(n + 2 * h for n, h in zip(box.shape, (up, across), strict=True))
 
 

