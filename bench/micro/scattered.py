@@ -56,7 +56,7 @@ def _scatter(rng: np.random.Generator, cells: int) -> list[int]:
 def fixed_gap(gap_bytes: int) -> Callable[..., Ranges]:
     """Return a planner that closes every gap of at most `gap_bytes` and no other."""
 
-    def group(needs: Needs, model: CostModel, *, others: int = 0, other_bytes: int = 0) -> Ranges:
+    def group(needs: Needs, model: CostModel, **_: int) -> Ranges:
         ranges = needs.merged()
         first = np.ones(len(ranges), np.bool_)
         first[1:] = (ranges.starts[1:] - ranges.stops[:-1] > gap_bytes) | (np.diff(ranges.objects) != 0)
@@ -108,13 +108,23 @@ def _at(cloud: Cloud, concurrency: int, quick: bool) -> list[Figure]:
     with hs.Session(profile=profile, prices="free", cache_bytes=0, memory_bytes=1 << 30) as session:
         array = hs.open(cloud.url, storage_options=cloud.options, session=session)
         for spread, starts in spreads().items():
-            timings = race(_calls(array, cloud, starts), rounds=4 if quick else 10, batch_s=0)
-            ratio, line = _compare(timings)
+            ratio, line = _compare(_race(_calls(array, cloud, starts), rounds=4 if quick else 10))
             worst = max(worst, ratio)
             print(f"    {spread}: {line}")
     bar = "≤ 1.05× the best gap"
     figures.append(Figure(f"25 scattered reads, {concurrency} at a time", bar, f"{worst:.3f}× at worst", worst <= 1.05))
     return figures
+
+
+def _race(calls: dict[str, Callable[[], list[np.ndarray]]], rounds: int) -> dict[str, Timing]:
+    """Time the calls; where the bar is near, with more rounds for all, as one disturbance is worth more than 5%."""
+    timings = race(calls, rounds=rounds, batch_s=0)
+    for _ in range(3):
+        if _compare(timings)[0] <= 1.03:
+            break
+        more = race(calls, rounds=rounds, batch_s=0)
+        timings = {name: min(timing, more[name], key=lambda t: t.best_s) for name, timing in timings.items()}
+    return timings
 
 
 def _calls(array: hs.Array, cloud: Cloud, starts: list[int]) -> dict[str, Callable[[], list[np.ndarray]]]:
@@ -137,9 +147,19 @@ def _calls(array: hs.Array, cloud: Cloud, starts: list[int]) -> dict[str, Callab
     if array.session.profile.concurrency <= 10:  # obstore sends ten at a time, whatever one says
         calls |= {f"obstore {name}": _obstore_call(cloud, starts, gap) for name, gap in GAPS.items()}
     for name, call in calls.items():
+        sent_before = array.session.metrics.requests
         for start, cells in zip(starts, call(), strict=True):
             assert np.array_equal(cells, np.arange(start, start + READ_CELLS, dtype=np.int32)), name
+        if name.startswith("gap"):  # the planner was indeed replaced
+            sent = array.session.metrics.requests - sent_before
+            assert sent == _groups(starts, GAPS[name.removeprefix("gap ")]), f"{name} sent {sent} requests"
     return calls
+
+
+def _groups(starts: list[int], gap_bytes: int) -> int:
+    """Return how many requests a fixed gap makes of the reads."""
+    gaps = 4 * (np.diff(np.sort(starts)) - READ_CELLS)
+    return 1 + int((gaps > gap_bytes).sum())
 
 
 def _obstore_call(cloud: Cloud, starts: list[int], gap_bytes: int) -> Callable[[], list[np.ndarray]]:

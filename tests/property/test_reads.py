@@ -22,6 +22,7 @@ from support.arrays import (
     picked,
     pointwise,
     sessions,
+    small_is_large,
     small_requests,
     stored,
     tries,
@@ -77,6 +78,15 @@ def test_requests_cut_anywhere_give_the_same(opened, selection, profile, min_cut
     case, key, fields = selection
     with small_requests(min_cut, max_request):
         check([opened.open(copied(case), profile)], case, key, fields, methods=(None, "paper"))
+
+
+@tries(250)
+@given(selections(), profiles, st.integers(1, 200))
+def test_the_ways_of_large_reads_give_the_same(opened, selection, profile, block_bytes):
+    case, key, fields = selection
+    arrays = [opened.open(copied(case), profile), opened.open(stored(case)[0], profile)]
+    with small_is_large(block_bytes):
+        check(arrays, case, key, fields, methods=(None, "fetch"))
 
 
 @tries(200)
@@ -188,7 +198,7 @@ def test_selections_of_lazy_selections(opened, data, selection, profile):
             assert any(map(added_axis, chain))
             return
         chain.append(again)
-        wanted = picked(np.asarray(wanted), again)
+        wanted = picked(np.asarray(wanted, whole.dtype), again)
     if fields is not None:
         lazy, wanted = lazy[fields], wanted[fields]
     assert lazy.shape == np.shape(wanted)

@@ -20,7 +20,10 @@ from numcodecs import Blosc, Delta, Shuffle, Zlib, Zstd
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import hyperslab as hs
+from hyperslab.execute import local, remote
 from hyperslab.plan import optimise
+from hyperslab.plan import plan as planner
+from hyperslab.selection import axis
 from hyperslab.store import locate, memory
 from support.faulty import FaultyStore
 from support.profiles import times
@@ -210,6 +213,7 @@ SHAPES = (
     ((7, 6, 5), (3, 2, 5)),
     ((4, 9, 8), (4, 4, 4)),
     ((4, 5, 3, 6), (2, 2, 2, 4)),
+    ((5, 3), (8, 2)),
 )
 
 
@@ -357,8 +361,22 @@ def sessions() -> Iterator[Sessions]:
 
 @contextmanager
 def small_requests(min_cut_bytes: int, max_request_bytes: int) -> Iterator[None]:
-    """Let the optimiser cut requests of a few bytes."""
-    with mock.patch.multiple(optimise, _MIN_CUT_BYTES=min_cut_bytes, MAX_REQUEST_BYTES=max_request_bytes):
+    """Let the optimiser cut requests of a few bytes, also where a plan is remembered."""
+    sizes = {"_MIN_CUT_BYTES": min_cut_bytes, "MAX_REQUEST_BYTES": max_request_bytes}
+    with mock.patch.multiple(optimise, **sizes), mock.patch.object(planner, "_SMALL_CELLS", 0):
+        yield
+
+
+@contextmanager
+def small_is_large(block_bytes: int) -> Iterator[None]:
+    """Let a few bytes take the ways that are meant for megabytes: threads, blocks, scans instead of trials."""
+    with (
+        mock.patch.multiple(local, _LANES=3, _THREAD_BYTES=1, _RELEASE_BYTES=1),
+        mock.patch.multiple(local, _RUN_BYTES=block_bytes, _BLOCK_BYTES=block_bytes),
+        mock.patch.multiple(remote, _INLINE_BYTES=0),
+        mock.patch.multiple(axis, _LOOP_LIMIT=0),
+        mock.patch.multiple(optimise, _FEW_GAPS=0, _FEW_RANGES=0),
+    ):
         yield
 
 

@@ -1,7 +1,7 @@
 """Slow, plain ways to find what the planner finds quickly: bytes one by one, requests in every combination."""
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import pairwise, product
 from math import inf, isinf
 
 import numpy as np
@@ -46,7 +46,7 @@ def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int) -> t
 
     def bandwidth(in_flight: int) -> float:
         points = list(zip(profile.in_flight, profile.bandwidth, strict=True))
-        for (n0, b0), (n1, b1) in zip(points, points[1:], strict=False):
+        for (n0, b0), (n1, b1) in pairwise(points):
             if n0 <= in_flight <= n1:
                 return b0 + (b1 - b0) * (in_flight - n0) / (n1 - n0)
         return points[-1][1]
@@ -73,7 +73,7 @@ def ledger_of(plan: Ranges) -> tuple[int, int, int]:
 
 def groupings(rows: Sequence[Row]) -> Iterator[list[Row]]:
     """Yield every way to join neighbouring rows of one object."""
-    joinable = [a[0] == b[0] for a, b in zip(rows, rows[1:], strict=False)]
+    joinable = [a[0] == b[0] for a, b in pairwise(rows)]
     for joined in product(*[(False, True) if can else (False,) for can in joinable]):
         groups = [rows[0]]
         for (obj, start, stop), join in zip(rows[1:], joined, strict=True):

@@ -53,6 +53,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "shards": _sharded(),
     "shards-start": _sharded(location="start"),
     "shards-zstd": _sharded(ZstdCodec()),
+    "shards-crc": _sharded(Crc32cCodec()),
 }
 
 

@@ -258,3 +258,55 @@ def test_closed_sessions_read_nothing(folder):
         array = hs.open(folder / "store.zarr" / "cube", session=session)
     with pytest.raises(InvalidInputError, match="closed"):
         array[0]
+
+
+def test_arrays_of_more_cells_than_any_memory_holds(tmp_path):
+    zarr.create_array(str(tmp_path / "a"), shape=(2**60,), chunks=(64,), dtype="u1", compressors=None)[2**59] = 7
+    array = hs.open(tmp_path / "a")
+    assert array[2**59] == 7
+    assert array[2**59 - 1 : 2**59 + 2].tolist() == [0, 7, 0]
+    assert array.lazy[::2][[2**58, 3, 2**58]].read().tolist() == [7, 0, 7]
+    assert array[:: 2**58].tolist() == [0, 0, 7, 0]
+    assert array.points[[2**59, -1]].tolist() == [7, 0]
+    for use in (array.explain.__getitem__, array.__getitem__):
+        with pytest.raises((SelectionError, MemoryError)):
+            use(...)
+    with pytest.raises(SelectionError, match="touches more than 16,777,216 chunks; read it in parts"):
+        str(array.explain[:: 2**20])
+
+
+@pytest.fixture
+def changing(tmp_path):
+    """A compressed array in memory: a function that writes it anew, and its URL."""
+    name = tmp_path.name
+
+    def write(value: int, dtype: str = "int32") -> None:
+        zarr.create_array(str(tmp_path / "a"), shape=(8,), chunks=(8,), dtype="i4", overwrite=True)[...] = value
+        metadata = (tmp_path / "a" / "zarr.json").read_text()
+        (tmp_path / "a" / "zarr.json").write_text(metadata.replace("int32", dtype))
+        copy_to_memory(tmp_path / "a", name)
+
+    return write, f"memory://{name}/a"
+
+
+def test_old_and_new_handles_do_not_mix(changing):
+    write, url = changing
+    write(1)
+    old = hs.open(url)
+    assert old[:2].tolist() == [1, 1]
+    write(2)
+    new = old.refresh()
+    for pairs, wanted in [([(old, 0), (new, 0)], [1, 2]), ([(old.refresh(), 0), (old, 0)], [2, 1])]:
+        assert hs.read_many(pairs) == wanted
+
+
+def test_chunks_are_cached_for_the_type_they_were_decoded_to(changing):
+    write, url = changing
+    write(2)
+    numbers = hs.open(url)
+    assert numbers[:2].tolist() == [2, 2]
+    write(2, "float32")
+    floats = numbers.refresh()
+    assert floats[0] == np.array(2, "i4").view("f4")
+    assert numbers[:2].tolist() == [2, 2]
+    assert floats[1] == np.array(2, "i4").view("f4")

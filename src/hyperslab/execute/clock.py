@@ -16,8 +16,9 @@ class Clock:
 
     def __init__(self, deadline_s: float | None, budget_s: float | None = None) -> None:
         self.deadline_s, self.budget_s = deadline_s, budget_s
-        allowed = [seconds for seconds in (deadline_s, budget_s) if seconds is not None]
-        self.end = time.monotonic() + min(allowed) if allowed else None
+        self.end: float | None = None
+        if deadline_s is not None or budget_s is not None:
+            self.end = time.monotonic() + min(s for s in (deadline_s, budget_s) if s is not None)
         self._stopped = False
 
     def stop(self) -> None:

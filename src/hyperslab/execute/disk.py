@@ -52,6 +52,10 @@ class DiskCache:
             return None
         return data[4:] if len(data) > 4 and _checksum(memoryview(data)[4:]) == data[:4] else None
 
+    def has(self, address: str, key: str, etag: str, inner: int) -> bool:
+        """Say whether a chunk is there, damaged or not."""
+        return self._path(address, key, etag, str(inner)).exists()
+
     def put(self, address: str, key: str, etag: str, inner: int, data: memoryview) -> None:
         """Keep a chunk's stored bytes, unless it is a large part of the cache. A full disk is no error."""
         if data.nbytes * 4 > self.limit_bytes:

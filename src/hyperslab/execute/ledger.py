@@ -184,8 +184,10 @@ class Meter:
     def settle(self) -> None:
         """Price what was used, and give back the rest of what was taken."""
         ledger = self.ledger
+        ledger.usd = float(self.model.usd(ledger.requests + ledger.lookups, ledger.bytes))
+        if not self.accounts:
+            return
         with self._lock:
-            ledger.usd = float(self.model.usd(ledger.requests + ledger.lookups, ledger.bytes))
             requests, nbytes = self._requests - ledger.requests - ledger.lookups, self._bytes - ledger.bytes
             taken_usd = float(self.model.usd(self._requests, self._bytes))
             for account in self.accounts:

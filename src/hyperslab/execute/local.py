@@ -10,14 +10,14 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import IntegrityError, NotFoundError
+from hyperslab.errors import ConflictError, IntegrityError, NotFoundError
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
 from hyperslab.execute.run import Job
 from hyperslab.execute.session import closed_meanwhile
 from hyperslab.plan import BoxPieces, Pieces
-from hyperslab.store import LocalStore, Reply
+from hyperslab.store import LocalStore, Mapped, Reply
 
 __all__ = ["map_pieces", "run_jobs"]
 
@@ -29,6 +29,8 @@ _THREAD_BYTES = 1 << 23
 # A run of at least this many bytes is read in blocks, not mapped.
 _RUN_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 20
+# Copies of at least this many bytes take so long that somebody may write to the file meanwhile: it is looked at again.
+_WATCH_BYTES = 1 << 16
 # Mapped pages count as memory of the process: a read that maps more than this lets go of each chunk after use.
 _RELEASE_BYTES = 1 << 26
 
@@ -45,9 +47,14 @@ def map_pieces(
     size = pieces.layout.stored.itemsize
     count = len(pieces)
     release = count * pieces.layout.chunk_nbytes > _RELEASE_BYTES
+    watch = pieces.cells * size >= _WATCH_BYTES * count
 
     def one(item: tuple[int, tuple[int, ...]]) -> None:
-        _map_piece(store, pieces, item[0], item[1], target, release)
+        mapped = _map_piece(store, pieces, item[0], item[1], target)
+        if mapped is not None and watch:
+            _check_unwritten(store, pieces.layout.keys.key(item[1]), mapped)
+        if mapped is not None and release:
+            mapped.release()
 
     lanes = _LANES if count > 1 and pieces.cells * size >= _THREAD_BYTES else 1
     _spread(one, enumerate(pieces.chunks()), pool, lanes, clock)
@@ -61,27 +68,41 @@ def _map_piece(
     piece: int,
     coords: tuple[int, ...],
     target: npt.NDArray[Any],
-    release: bool,
-) -> None:
+) -> Mapped | None:
+    """Copy one piece; return the mapping that it came out of, if any."""
     layout = pieces.layout
     key = layout.keys.key(coords)
     try:
         if _read_run(store, pieces, piece, key, target):
-            return
+            return None
         mapped = store.map(key)
     except NotFoundError:
         _check_root(store)
         if not layout.sparse:
             raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
         target[pieces.target(piece)] = layout.fill
-        return
+        return None
     check_size(layout, mapped.nbytes, key)
     data = mapped.bytes
     if mapped.nbytes != layout.chunk_nbytes:
         data = data[layout.base : layout.base + layout.chunk_nbytes]
     place_chunk(pieces, piece, target, chunk_view(layout, data))
-    if release:
-        mapped.release()
+    return mapped
+
+
+def _check_unwritten(store: LocalStore, key: str, mapped: Mapped) -> None:
+    """Refuse cells of a file that was written to while they were copied; one that was replaced by another is good."""
+    try:
+        now = store.map(key)
+    except NotFoundError:
+        return
+    if now is not mapped and now.etag != mapped.etag and _inode(now) == _inode(mapped):
+        raise ConflictError(f"file {key!r} was written to while it was read; call refresh() and read again")
+
+
+def _inode(mapped: Mapped) -> str:
+    """The first part of a file's ETag; it stays when the file is written to, and is another one's when replaced."""
+    return mapped.etag.partition("-")[0]
 
 
 def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: npt.NDArray[Any]) -> bool:

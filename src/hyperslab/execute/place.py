@@ -1,5 +1,6 @@
 """Puts fetched bytes where the result wants them, copied once."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from hyperslab.errors import ChunkSizeError
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.decompose import stored_strides
-from hyperslab.selection import boxes_of_run
+from hyperslab.selection import AxisParts, boxes_of_run
 
 __all__ = ["check_size", "chunk_view", "place_bytes", "place_chunk"]
 
@@ -39,7 +40,7 @@ def place_chunk(pieces: Pieces, piece: int, target: Array, chunk: Array) -> None
 def place_bytes(pieces: Pieces, piece: int, target: Array, data: npt.NDArray[np.uint8], first: int) -> None:
     """Copy the part of a piece that lies in `data`, the bytes of its plain chunk from byte `first` on.
 
-    `data` begins and ends at cells that belong to the piece.
+    `data` may hold other cells of the chunk as well; it begins and ends at cells' borders.
     """
     if isinstance(pieces, PointPieces):
         _place_points(pieces, piece, target, data, first)
@@ -62,28 +63,53 @@ def _place_box(pieces: BoxPieces, piece: int, target: Array, data: npt.NDArray[n
     size = layout.stored.itemsize
     places = pieces.split(piece)
     counts = [pieces.parts[axis].counts[places[axis]] for axis in layout.order]
-    head = _cell_ranks(pieces, places, first // size)
-    tail = _cell_ranks(pieces, places, (first + len(data)) // size - 1)
+    head = _rank(pieces, places, counts, -(-first // size))
+    stop = _rank(pieces, places, counts, (first + len(data)) // size)
+    if head >= stop:
+        return
     strides = stored_strides(layout)
-    for box in boxes_of_run(head, tail, counts):
+    for box in boxes_of_run(_unravel(head, counts), _unravel(stop - 1, counts), counts):
         span: list[slice] = [slice(0)] * len(box)
         for axis, some in zip(layout.order, box, strict=True):
             span[axis] = some
         _copy_box(pieces, places, span, strides, target, data, first)
 
 
-def _cell_ranks(pieces: BoxPieces, places: list[int], cell: int) -> tuple[int, ...]:
-    """Return for each stored axis how many selected cells of the piece lie before `cell`."""
+def _rank(pieces: BoxPieces, places: list[int], counts: list[int], cell: int) -> int:
+    """Return how many of a piece's cells lie before `cell` of its stored chunk."""
     layout = pieces.layout
-    ranks = []
-    for axis in reversed(layout.order):
+    coords = []
+    for axis in reversed(layout.order[1:]):
         cell, at = divmod(cell, layout.chunks[axis])
-        part, place = pieces.parts[axis], places[axis]
-        if part.picks is None:
-            ranks.append((at - part.lows[place]) // part.step)
-        else:
-            ranks.append(int(np.searchsorted(part.picks[part.target(place)], at)))
-    return tuple(ranks[::-1])
+        coords.append(at)
+    rank = 0
+    for i, (axis, at) in enumerate(zip(layout.order, [cell, *coords[::-1]], strict=False)):
+        before, selected = _before(pieces.parts[axis], places[axis], at)
+        rank = rank * counts[i] + before
+        if not selected:
+            return rank * prod(counts[i + 1 :])
+    return rank if layout.order else cell
+
+
+def _before(part: AxisParts, place: int, at: int) -> tuple[int, bool]:
+    """Return how many of a part's cells lie before cell `at` of its chunk, and whether that is one of them."""
+    count = part.counts[place]
+    if part.picks is not None:
+        cells = part.picks[part.target(place)]
+        before = int(np.searchsorted(cells, at))
+        return before, before < count and int(cells[before]) == at
+    before = max(0, -(-(at - part.lows[place]) // part.step))
+    if before >= count:
+        return count, False
+    return before, part.lows[place] + before * part.step == at
+
+
+def _unravel(rank: int, counts: list[int]) -> tuple[int, ...]:
+    coords = []
+    for count in reversed(counts):
+        rank, at = divmod(rank, count)
+        coords.append(at)
+    return tuple(coords[::-1])
 
 
 def _copy_box(

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -88,9 +88,10 @@ class _Reading:
         store = tasks[0].store
         pieces = [pieces_of(task.layout, task.selection) for task in tasks]
         recall = Recall(session, store, list({id(task.snapshot): task.snapshot for task in tasks}.values()))
-        accounts = tuple([account for account in (own, session.account) if account is not None])
-        seconds = [a.budget.seconds for a in accounts if a.budget.seconds is not None]
-        clock = Clock(options.deadline, min(seconds, default=None))
+        accounts: tuple[Account, ...] = ()
+        if own is not None or session.account is not None:
+            accounts = tuple([account for account in (own, session.account) if account is not None])
+        clock = Clock(options.deadline, _seconds(accounts) if accounts else None)
         meter = Meter(Ledger(reads=1), session.model(store, options.phi), accounts)
         return cls(session, store, tasks, options, pieces, clock, recall, meter)
 
@@ -172,12 +173,15 @@ class _Reading:
         run.sizes.update(self.recall.sizes)
         return run
 
-    def without_requests(self, run: Run) -> None:
-        """Serve what is in the cache or not stored at all."""
-        for owner in run.plan.absent:
+    def without_requests(self, run: Run, lane: int = 0, lanes: int = 1) -> None:
+        """Serve what is in the cache or not stored at all; each of several lanes does its part."""
+        for owner in run.plan.absent[lane::lanes]:
             run.fill(owner)
-        for owner in run.plan.cached:
-            run.place(owner, self.recall.hits[run.where(owner)])
+        for owner in run.plan.cached[lane::lanes]:
+            self.clock.check()
+            chunk = self.recall.chunk(run.layout_of(owner), *run.where(owner))
+            if chunk is not None:
+                run.place(owner, chunk)
         self.ledger.cache_hits = len(run.plan.cached)
 
 
@@ -232,6 +236,11 @@ def _begin(session: Session, tasks: Sequence[ReadTask], options: Options) -> lis
     return readings
 
 
+def _seconds(accounts: tuple[Account, ...]) -> float | None:
+    limits = (account.budget.seconds for account in accounts)
+    return min((seconds for seconds in limits if seconds is not None), default=None)
+
+
 def _give_up(readings: list[_Reading]) -> None:
     for reading in readings:
         reading.meter.settle()
@@ -261,22 +270,18 @@ def _read_local(reading: _Reading) -> None:
         _read_direct(reading, store, started)
         return
     reading.admit()
+    send = partial(
+        local.run_jobs, store, meter=meter, pool=session.pool, clock=clock, memory_bytes=session.memory_bytes
+    )
     try:
         run = reading.run()
         if run.plan.lookups:
-            first = run
-            local.run_jobs(
-                store, first.lookups(), done=lambda job, reply: reading.recall.add_table(first, job, reply),
-                missing=lambda job: reading.recall.add_absent(first, job), skip=_never,
-                meter=meter, pool=session.pool, clock=clock, memory_bytes=session.memory_bytes,
-            )  # fmt: skip
+            found, absent = partial(reading.recall.add_table, run), partial(reading.recall.add_absent, run)
+            send(run.lookups(), done=found, missing=absent, skip=_never)
             meter.admit(reading.make_plan(settled=True))
             run = reading.run()
         reading.without_requests(run)
-        local.run_jobs(
-            store, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone,
-            meter=meter, pool=session.pool, clock=clock, memory_bytes=session.memory_bytes,
-        )  # fmt: skip
+        send(run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone)
     finally:
         reading.finish(started)
 
@@ -308,16 +313,17 @@ async def _read_remote(reading: _Reading) -> None:
             await send(unconfirmed, done=recall.confirm, missing=_ignore, skip=_never)
             reading.plan = None
             reading.admit()
-        run = reading.run()
-        if run.plan.lookups:
-            first = run
-            await send(
-                first.lookups(), done=lambda job, reply: recall.add_table(first, job, reply),
-                missing=lambda job: recall.add_absent(first, job), skip=_never,
-            )  # fmt: skip
-            meter.admit(reading.make_plan(settled=True))
+        while True:
             run = reading.run()
-        reading.without_requests(run)
+            if run.plan.lookups:
+                found, absent = partial(recall.add_table, run), partial(recall.add_absent, run)
+                await send(run.lookups(), done=found, missing=absent, skip=_never)
+                meter.admit(reading.make_plan(settled=True))
+                run = reading.run()
+            await remote.in_threads(limits.pool, partial(reading.without_requests, run), len(run.plan.cached))
+            if not recall.forget_lost():
+                break
+            meter.admit(reading.make_plan())
         await send(run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone)
     finally:
         reading.finish(started)
@@ -338,9 +344,14 @@ def _needed(reading: _Reading) -> int:
 def _by_store(tasks: Sequence[ReadTask]) -> Iterable[Sequence[ReadTask]]:
     if len(tasks) == 1:
         return (tasks,)
-    groups: dict[str | int, list[ReadTask]] = {}
+    groups: dict[tuple[str | int, int], list[ReadTask]] = {}
+    handles: dict[Hashable, list[int]] = {}
     for task in tasks:
         # One bucket may be open with two logins; a directory is the same however often it was opened.
         here = task.store.address if isinstance(task.store, LocalStore) else id(task.store)
-        groups.setdefault(here, []).append(task)
+        # Two handles of one array may be of different versions of it.
+        known = handles.setdefault((here, task.layout.keys), [])
+        if id(task.snapshot) not in known:
+            known.append(id(task.snapshot))
+        groups.setdefault((here, known.index(id(task.snapshot))), []).append(task)
     return groups.values()

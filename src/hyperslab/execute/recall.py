@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import ConflictError, HyperslabError
-from hyperslab.execute.run import Job, Run, Snapshot
+from hyperslab.execute.run import Job, Run, Snapshot, cache_key
 from hyperslab.execute.session import Session
 from hyperslab.layout import Layout
 from hyperslab.plan import ChunkTable, Pieces
@@ -29,7 +29,9 @@ class Recall:
         self.tables: dict[str, ChunkTable] = {}
         self.etags: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
-        self.hits: dict[tuple[str, int], npt.NDArray[Any]] = {}
+        # Chunks at hand; None stands for one on the disk, which is decoded when it is its turn.
+        self.hits: dict[tuple[str, int], npt.NDArray[Any] | None] = {}
+        self._lost: set[tuple[str, int]] = set()
         self._last_etags: dict[str, str] = {}
 
     def find_tables(self, reads: Sequence[Pieces]) -> None:
@@ -41,8 +43,10 @@ class Recall:
             for coords in {layout.object_of(chunk) for chunk in pieces.chunks()}:
                 key = layout.keys.key(coords)
                 etag = self._etag(key)
-                table = self.session.cache.get((self.store.address, key, etag, "index")) if etag else None
-                if table is not None and etag is not None:
+                if etag is None:
+                    continue
+                table = self.session.cache.get(cache_key(self.store, layout, key, etag, "index"))
+                if table is not None:
                     self.tables[key], self.etags[key] = table, etag
 
     def add_table(self, run: Run, job: Job, reply: Reply) -> None:
@@ -60,33 +64,52 @@ class Recall:
         self.tables[job.key] = (none, none)
 
     def has_chunk(self, layout: Layout, key: str, inner: int) -> bool:
-        """Say whether a decoded chunk is at hand, and hold it until the read is done."""
+        """Say whether a chunk is at hand; one in memory is held until the read is done."""
         if (key, inner) in self.hits:
             return True
         etag = self.etags.get(key) or self._etag(key)
-        if etag is None:
+        if etag is None or (key, inner) in self._lost:
             return False
-        chunk = self.session.cache.get((self.store.address, key, etag, inner))
-        if chunk is None and self.disk is not None and layout.decoder is not None:
-            stored = self.disk.get(self.store.address, key, etag, inner)
-            chunk = layout.decoder.decode(memoryview(stored), key) if stored is not None else None
-        if chunk is None:
+        chunk = self.session.cache.get(cache_key(self.store, layout, key, etag, inner))
+        on_disk = chunk is None and self.disk is not None and layout.decoder is not None
+        if chunk is None and not (on_disk and self.disk and self.disk.has(self.store.address, key, etag, inner)):
             return False
         self.hits[key, inner] = chunk
         # What else is fetched of the object must be of the same version.
         self.etags[key] = etag
         return True
 
+    def chunk(self, layout: Layout, key: str, inner: int) -> npt.NDArray[Any] | None:
+        """Return a chunk that is at hand; None if the disk has lost it meanwhile, which is remembered."""
+        chunk = self.hits[key, inner]
+        if chunk is None and self.disk is not None and layout.decoder is not None:
+            stored = self.disk.get(self.store.address, key, self.etags[key], inner)
+            if stored is not None:
+                return layout.decoder.decode(memoryview(stored), key)
+            self._lost.add((key, inner))
+        return chunk
+
+    def forget_lost(self) -> bool:
+        """Let go of the chunks that the disk has lost; say if there were any."""
+        lost = [where for where in self._lost if where in self.hits]
+        for where in lost:
+            del self.hits[where]
+        return bool(lost)
+
     def unconfirmed(self, reads: Sequence[Pieces]) -> Iterator[Job]:
-        """Requests for a byte of each object that the disk holds in a version which this handle has not seen yet."""
-        for pieces in reads if self.disk is not None else ():
+        """Requests for a byte of each object of which the disk holds wanted chunks, in a version not seen here yet."""
+        disk, address = self.disk, self.store.address
+        if disk is None:
+            return
+        for pieces in reads:
             layout = pieces.layout
-            for coords in pieces.chunks() if layout.decoder is not None and layout.index is None else ():
-                key = layout.keys.key(coords)
-                if any(key in snapshot.etags for snapshot in self.snapshots) or key in self._last_etags:
+            for chunk in pieces.chunks() if layout.decoder is not None else ():
+                key = layout.keys.key(layout.object_of(chunk))
+                if key in self._last_etags or any(key in snapshot.etags for snapshot in self.snapshots):
                     continue
-                etag = self.disk.last_etag(self.store.address, key) if self.disk is not None else None
-                if etag is not None:
+                etag = disk.last_etag(address, key)
+                inner = layout.inner_of(chunk) if layout.index else 0
+                if etag is not None and disk.has(address, key, etag, inner):
                     self._last_etags[key] = etag
                     yield Job(-1, key, (0, 1), 1, lookup=True)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from hyperslab.errors import InternalError, NotFoundError, StoreError
 from hyperslab.execute.clock import Clock
@@ -12,10 +13,13 @@ from hyperslab.execute.retry import backoff_s
 from hyperslab.execute.run import Job, is_of_store
 from hyperslab.store import Reply, Store
 
-__all__ = ["Gate", "Limits", "run_jobs"]
+__all__ = ["Gate", "Limits", "in_threads", "run_jobs"]
 
 # Answers up to this size are put in place at once; larger ones, and all that need decoding, in a thread.
 _INLINE_BYTES = 1 << 16
+# Chunks at hand are put in place by threads if there are this many for each, by at most so many of them.
+_LANE_ITEMS = 2
+_LANES = 4
 # A request may take its timeout and, on top, the time that this slow a line needs for its bytes.
 _SLOWEST_BYTES_PER_S = 256 * 1024
 
@@ -147,13 +151,31 @@ async def _handle(done: Callable[[Job, Reply], None], job: Job, reply: Reply, li
     if len(reply.data) <= _INLINE_BYTES and not job.encoded:
         done(job, reply)
         return
-    work = limits.pool.submit(done, job, reply)
-    waiting = asyncio.wrap_future(work)
+    await _in_thread(limits.pool, partial(done, job, reply))
+
+
+async def in_threads(pool: ThreadPoolExecutor, work: Callable[[int, int], None], items: int) -> None:
+    """Call `work(lane, lanes)` for each lane, in threads if there are items enough to be worth it."""
+    if items < _LANE_ITEMS:
+        work(0, 1)
+        return
+    lanes = min(items // _LANE_ITEMS, _LANES)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for lane in range(lanes):
+                group.create_task(_in_thread(pool, partial(work, lane, lanes)))
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+async def _in_thread(pool: ThreadPoolExecutor, work: Callable[[], None]) -> None:
+    running = pool.submit(work)
+    waiting = asyncio.wrap_future(running)
     try:
         await asyncio.shield(waiting)
     except asyncio.CancelledError:
         # A thread cannot be cancelled, and must not write into the result once the read is over.
-        if not work.cancel():
+        if not running.cancel():
             await asyncio.wait([waiting])
             waiting.cancelled() or waiting.exception()
         raise

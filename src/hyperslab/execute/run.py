@@ -4,7 +4,7 @@ Nothing here waits: `local` and `remote` send the requests and hand the answers 
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -21,7 +21,7 @@ from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import ChunkTable, Plan
 from hyperslab.store import Reply, Store
 
-__all__ = ["Job", "Run", "Snapshot", "is_of_store"]
+__all__ = ["Job", "Run", "Snapshot", "cache_key", "is_of_store"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -152,7 +152,7 @@ class Run:
         """Parse a shard's index and keep it for later reads."""
         layout = self.plan.lookups[job.number].layout
         table = self._parse_index(layout, reply.data, reply.object_nbytes, job.key)
-        self._keep(job, reply, "index", table, table[0].nbytes * 2)
+        self._keep(job, reply, layout, "index", table, table[0].nbytes * 2)
         return table
 
     def _parse_index(self, layout: Layout, data: memoryview, object_nbytes: int, key: str) -> ChunkTable:
@@ -188,8 +188,7 @@ class Run:
 
     def _layout_of(self, job: Job) -> Layout:
         """The layout of the array that a range was asked for."""
-        read, _ = self.plan.read_of(int(self.plan.needs.owners[job.rows[0]]))
-        return self.plan.reads[read].layout
+        return self.layout_of(int(self.plan.needs.owners[job.rows[0]]))
 
     def fill(self, owner: int, key: str = "") -> None:
         """Put fill values where a chunk is not stored."""
@@ -216,7 +215,7 @@ class Run:
                 f"shard {job.key!r} holds {len(data)} bytes, less than its index of {layout.index.nbytes}"
             )
         offsets, lengths = self._parse_index(layout, data[span].data, len(data), job.key)
-        self._keep(job, reply, "index", (offsets, lengths), offsets.nbytes * 2)
+        self._keep(job, reply, layout, "index", (offsets, lengths), offsets.nbytes * 2)
         for owner in owners:
             _, inner = self.where(owner)
             low = int(offsets[inner])
@@ -273,11 +272,17 @@ class Run:
         else:
             chunk = layout.decoder.decode(data.data, job.key)
             _, inner = self.where(owners[0])
-            self._keep(job, reply, inner, chunk, chunk.nbytes)
+            # A view of a long answer would keep all of it in memory.
+            view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, data)
+            self._keep(job, reply, layout, inner, chunk.copy() if view else chunk, chunk.nbytes)
             if self.disk is not None and reply.etag is not None:
                 self.disk.put(self.store.address, job.key, reply.etag, inner, data.data)
         for owner in owners:
             self.place(owner, chunk)
+
+    def layout_of(self, owner: int) -> Layout:
+        """The layout of the array that an owner's chunk is of."""
+        return self.plan.reads[self.plan.read_of(owner)[0]].layout
 
     def where(self, owner: int) -> tuple[str, int]:
         """Return the key of the object that holds an owner's chunk, and which of its chunks that is."""
@@ -290,12 +295,17 @@ class Run:
             self._coords[read] = list(self.plan.reads[read].chunks())
         return self._coords[read]
 
-    def _keep(self, job: Job, reply: Reply, what: int | str, value: Any, nbytes: int) -> None:
+    def _keep(self, job: Job, reply: Reply, layout: Layout, what: int | str, value: Any, nbytes: int) -> None:
         if reply.etag is None:
             return
         for snapshot in self.snapshots:
             snapshot.etags[job.key] = reply.etag
-        self.cache.put((self.store.address, job.key, reply.etag, what), value, nbytes)
+        self.cache.put(cache_key(self.store, layout, job.key, reply.etag, what), value, nbytes)
+
+
+def cache_key(store: Store, layout: Layout, key: str, etag: str, what: int | str) -> Hashable:
+    """Name a chunk, or the "index", of one version of an object, as an array of that layout decodes it."""
+    return store.address, key, etag, what, layout.stored, layout.chunks, layout.order
 
 
 def is_of_store(error: NotFoundError) -> bool:

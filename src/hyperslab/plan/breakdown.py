@@ -11,7 +11,7 @@ from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.plan import Plan
 from hyperslab.plan.ranges import Ints
 
-__all__ = ["Line", "Way", "breakdown", "cells_of", "count_objects", "count_runs", "shares_of", "ways_of"]
+__all__ = ["Line", "Way", "breakdown", "cells_of", "count_objects", "shares_of", "ways_of"]
 
 
 class Way(IntEnum):
@@ -140,28 +140,3 @@ def count_objects(pieces: Pieces) -> int:
     for coords, per, count in zip(pieces.grid_coords, layout.chunks_per_object, grid, strict=True):
         flat = flat * count + coords[pieces.bounds[:-1]] // per
     return len(np.unique(flat))
-
-
-def count_runs(pieces: Pieces) -> int:
-    """Return how many byte ranges the pieces have at most, before any is listed.
-
-    An encoded chunk is one range. In a plain one, an axis multiplies the ranges unless all faster axes are
-    wanted whole.
-    """
-    if not pieces.layout.plain or not isinstance(pieces, BoxPieces):
-        return len(pieces) if not pieces.layout.plain else pieces.cells
-    total, whole, cells = 0, 1, pieces.cells
-    order, chunks = pieces.layout.order, pieces.layout.chunks
-    for axis in reversed(order):
-        part = pieces.parts[axis]
-        full = sum(count == chunks[axis] for count in part.counts)
-        cells //= max(1, pieces.counts[axis])
-        one_run_each = part.step == 1 and part.picks is None
-        cut = len(part) - full if one_run_each else sum(c for c in part.counts if c != chunks[axis])
-        if axis == order[0]:
-            cut += full
-        total += cells * cut * whole
-        if not full:
-            break
-        whole *= full
-    return total if order else len(pieces)

@@ -101,6 +101,18 @@ class CostModel:
         request = self.profile.latency_s / many + self.profile.request_s + self.phi * self.prices.request_usd
         return request / (byte_s + self.phi * self.prices.byte_usd)
 
+    def widest_gap_bytes(self) -> float:
+        """How many unwanted bytes are worth fetching at the very most to spare one request."""
+        byte_s = 1.0 / max(self.profile.bandwidth)
+        if isinf(self.phi):
+            return self.prices.request_usd / self.prices.byte_usd if self.prices.byte_usd else inf
+        request = self.profile.latency_s + self.profile.request_s + self.phi * self.prices.request_usd
+        return request / (byte_s + self.phi * self.prices.byte_usd)
+
+    def weigh(self, estimate: Estimate) -> float:
+        """The cost of an estimate: seconds + phi × dollars, or dollars alone with phi = infinity."""
+        return estimate.usd if isinf(self.phi) else estimate.seconds + self.phi * estimate.usd
+
     def estimate(
         self,
         *,

@@ -9,7 +9,7 @@ from hyperslab.layout import Layout
 from hyperslab.plan.ranges import Ints
 from hyperslab.selection import AxisParts
 
-__all__ = ["decompose", "stored_strides"]
+__all__ = ["count_runs", "decompose", "decompose_coarsely", "stored_strides"]
 
 
 def stored_strides(layout: Layout) -> list[int]:
@@ -61,6 +61,64 @@ def decompose(layout: Layout, parts: Sequence[AxisParts]) -> tuple[Ints, Ints, I
     return pieces[by_piece], starts[by_piece], stops[by_piece]
 
 
+def count_runs(layout: Layout, parts: Sequence[AxisParts]) -> int:
+    """Return how many runs `decompose` gives at most, before any is listed.
+
+    An axis multiplies them unless all faster axes are wanted whole.
+    """
+    total, whole = 0, 1
+    cells = prod([sum(part.counts) for part in parts])
+    for axis in reversed(layout.order):
+        part = parts[axis]
+        full, cut = _full_parts(part, layout.chunks[axis])
+        cells //= max(1, sum(part.counts))
+        runs = len(cut) if part.step == 1 and part.picks is None else sum([part.counts[i] for i in cut])
+        if axis == layout.order[0]:
+            runs += len(full)
+        total += cells * runs * whole
+        if not full:
+            break
+        whole *= len(full)
+    return total if parts else 1
+
+
+def decompose_coarsely(layout: Layout, parts: Sequence[AxisParts], most: int) -> tuple[Ints, Ints, Ints]:
+    """Return (piece, start, stop) as `decompose`, but at most `most` of them, or one for each piece.
+
+    A run goes from the first wanted cell of some fastest axes to the last, over cells that nobody wants.
+    """
+    order, strides = layout.order, stored_strides(layout)
+    level = len(order) - 1
+    while level > 0 and _coarse_count(order, level, parts) > most:
+        level -= 1
+    slower, inner = order[:level], order[level:]
+    lows = [np.array(parts[a].lows) * strides[a] for a in inner]
+    reach = [(_lasts(parts[a]) - np.array(parts[a].lows)) * strides[a] for a in inner]
+    nbytes = _outer(reach) + layout.stored.itemsize
+    starts = _outer([*[_cells(parts[a]) * strides[a] for a in slower], *lows])
+    stops = (starts.reshape(-1, len(nbytes)) + nbytes).reshape(-1)
+    places = [*[_owners(parts[a]) for a in slower], *[np.arange(len(parts[a])) for a in inner]]
+    piece_strides = [prod([len(part) for part in parts[a + 1 :]]) for a in order]
+    pieces = _outer([place * stride for place, stride in zip(places, piece_strides, strict=True)])
+    by_piece = pieces.argsort(kind="stable")
+    return pieces[by_piece], starts[by_piece], stops[by_piece]
+
+
+def _coarse_count(order: Sequence[int], level: int, parts: Sequence[AxisParts]) -> int:
+    cells = prod([sum(parts[a].counts) for a in order[:level]])
+    return cells * prod([len(parts[a]) for a in order[level:]])
+
+
+def _lasts(part: AxisParts) -> Ints:
+    """Return the last selected cell of each part, counted from its chunk's start."""
+    counts = np.array(part.counts)
+    if part.picks is not None:
+        lasts: Ints = part.picks[np.array(part.places) + counts - 1]
+    else:
+        lasts = np.array(part.lows) + (counts - 1) * part.step
+    return lasts
+
+
 def _full_parts(part: AxisParts, size: int) -> tuple[list[int], list[int]]:
     """Split the parts of an axis into those that take whole chunks and the others."""
     full: list[int] = []
@@ -109,7 +167,8 @@ def _cells(part: AxisParts) -> Ints:
         return np.arange(low, low + part.counts[0] * part.step, part.step)
     owners = _owners(part)
     firsts = np.array(part.lows) - np.array(part.places) * part.step
-    return firsts[owners] + np.arange(len(owners)) * part.step
+    cells: Ints = firsts[owners] + np.arange(len(owners)) * part.step
+    return cells
 
 
 def _owners(part: AxisParts) -> Ints:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from math import isinf, prod
 from typing import Any, Protocol, get_args
 
-from hyperslab.plan.breakdown import breakdown, count_objects, count_runs
+from hyperslab.plan.breakdown import breakdown, count_objects
 from hyperslab.plan.cost import Estimate
 from hyperslab.plan.narrate import (
     analysis_report,
@@ -223,18 +223,17 @@ def _too_much(method: Method | None, chosen: Plan) -> str:
         most_chunks, most_ranges = _MOST_PAPER_CHUNKS, _MOST_PAPER_RANGES
     if chosen.chunk_count > most_chunks:
         return f"too many chunks ({chosen.chunk_count:,})"
-    ranges = sum(count_runs(read) for read in chosen.reads)
+    ranges = sum(read.run_count for read in chosen.reads)
     return f"too many ranges ({ranges:,})" if ranges > most_ranges else ""
 
 
 def _ratio(estimate: Estimate, chosen: Plan) -> float | None:
     """Return the cost of an estimate in costs of the chosen plan; None where the chosen one costs nothing."""
     model, best = chosen.model, chosen.estimate
-    if isinf(model.phi):
-        mine, its = (estimate.usd, best.usd) if best.usd else (estimate.seconds, best.seconds)
-    else:
-        mine = estimate.seconds + model.phi * estimate.usd
-        its = best.seconds + model.phi * best.usd
+    mine, its = model.weigh(estimate), model.weigh(best)
+    if isinf(model.phi) and not its:
+        # Nothing is billed: then it is the time that differs.
+        mine, its = estimate.seconds, best.seconds
     if not its:
         return None if mine else 1.0
     return mine / its

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.plan.cost import CostModel
-from hyperslab.plan.ranges import Ints, Needs, Ranges, reach_of, spans_in
+from hyperslab.plan.ranges import Ints, Needs, Ranges, reach_of
 
 __all__ = ["MAX_REQUEST_BYTES", "fetch", "get", "merge", "optimise"]
 
@@ -20,12 +20,15 @@ __all__ = ["MAX_REQUEST_BYTES", "fetch", "get", "merge", "optimise"]
 MAX_REQUEST_BYTES = 64 << 20
 # Cutting finer than this gains less than it costs in any real client.
 _MIN_CUT_BYTES = 1 << 18
-# Where the largest request sets the pace: with so few gaps every grouping is tried, with so many ranges none.
+# A limit on the parts of a group that are considered, whatever the profile.
+_MOST_PARTS = 256
+# With so few gaps every grouping is tried; with more, a plan that is proven to be so near to the best will do;
+# with so many ranges the scan's own plan.
 _FEW_GAPS = 10
 _FEW_RANGES = 64
 _MANY_RANGES = 1 << 16
-# Beyond a few gaps, a plan that is proven to be so near to the best is good enough.
-_NEAR = 1.001
+_NEAR = 1.02
+_ROUNDS = 4
 # Stands for the gap between ranges of different objects.
 _FAR = 2**62
 
@@ -81,19 +84,24 @@ def optimise(
     if not len(ranges):
         return ranges
     tariff = _Tariff(model, others, other_bytes, other_largest)
-    gaps = _Gaps.between(ranges, tariff.model.profile.concurrency)
+    gaps = _Gaps.between(ranges, model.profile.most_in_flight)
     best = tariff.best(gaps.requests, gaps.nbytes)
-    count, bound = max(0, best - gaps.cuts), tariff.rank(gaps.requests.item(best), gaps.nbytes.item(best))
-    plan = _cut_well(gaps.group(ranges, count), ranges, tariff)
-    uncut = len(plan) == len(ranges) - count
+    # No plan costs less than this: it is that of the scan's best if the largest request did not matter.
+    bound = tariff.rank(gaps.requests.item(best), gaps.nbytes.item(best))
+    count = max(0, best - gaps.cuts)
+    grouped = gaps.group(ranges, count)
+    plan = _cut_well(grouped, ranges, tariff)
     few = len(gaps.ascending) <= _FEW_GAPS and len(ranges) <= _FEW_RANGES
-    cost, slack = tariff.price(plan), 1.0 if few and uncut else _NEAR
-    if len(ranges) > _MANY_RANGES or (cost[0] <= slack * bound[0] and cost[1] <= slack * bound[1]):
+    exact = few and plan is grouped
+    if len(ranges) > _MANY_RANGES or tariff.is_near(plan, bound, 1.0 if exact else _NEAR):
         return plan
     if few:
-        other = _cut_well(_best_of_all(ranges, gaps, tariff), ranges, tariff)
-        plan = min(plan, other, key=tariff.price)
-    return plan if few and uncut else _descend(plan, count, ranges, gaps, tariff)
+        plan = min(plan, _cut_well(_best_of_all(ranges, gaps, tariff), ranges, tariff), key=tariff.price)
+    elif (ties := gaps.ties(count)) > count:
+        # Rows of several chunks: equal parts of each chunk make better groups than equal parts of all.
+        even = _cut_well(gaps.group(ranges, ties), ranges, tariff, finest=2 * ranges.largest)
+        plan = min(plan, even, key=tariff.price)
+    return plan if exact or tariff.is_near(plan, bound, _NEAR) else _descend(plan, count, ranges, gaps, tariff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +122,17 @@ class _Tariff:
 
     def rank(self, requests: int, nbytes: int, largest: int = 0) -> tuple[float, float]:
         """Return what a plan is compared by."""
-        return self.model.rank(
-            requests + self.others, nbytes + self.other_bytes, max(largest, self.other_largest)
-        )
+        return self.model.rank(requests + self.others, nbytes + self.other_bytes, max(largest, self.other_largest))
 
     def price(self, plan: Ranges) -> tuple[float, float]:
         """Return what requests are compared by."""
         sizes = plan.stops - plan.starts
         return self.rank(len(sizes), int(sizes.sum()), int(sizes.max()))
+
+    def is_near(self, plan: Ranges, bound: tuple[float, float], slack: float) -> bool:
+        """Say whether requests cost at most `slack` times the bound."""
+        cost = self.price(plan)
+        return cost[0] <= slack * bound[0] and cost[1] <= slack * bound[1]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,15 +166,18 @@ class _Gaps:
         requests = np.arange(len(steps), len(steps) - most, -1)
         return cls(sizes, steps[cuts + 1 : most], cuts, requests, steps[:most].cumsum())
 
+    def ties(self, count: int) -> int:
+        """Return how many gaps are no larger than the largest of the `count` smallest."""
+        return int(self.ascending.searchsorted(self.ascending[count - 1], side="right")) if count else 0
+
     def group(self, ranges: Ranges, count: int) -> Ranges:
         """Join ranges by closing the `count` smallest gaps; those of equal ones that stay open are evenly spread."""
         if not count:
             return ranges
         limit = self.ascending[count - 1]
         is_open = self.sizes > limit
-        if count < len(self.ascending) and self.ascending[count] == limit:
+        if left := self.ties(count) - count:
             equal = (self.sizes == limit).nonzero()[0]
-            left = int(self.ascending.searchsorted(limit, side="right")) - count
             is_open[equal[np.arange(1, left + 1) * (len(equal) + 1) // (left + 1) - 1]] = True
         return _join(ranges, is_open)
 
@@ -193,21 +207,30 @@ def _best_of_all(ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges:
 
 def _descend(plan: Ranges, count: int, ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges:
     """Try other limits to the size of requests and other numbers of closed gaps by turns, while that helps."""
-    smallest = int((ranges.stops - ranges.starts).max())
-    limit, cost = int((plan.stops - plan.starts).max()), tariff.price(plan)
-    while True:
-        before = cost
-        grouped = gaps.group(ranges, count)
-        largest = max(int((grouped.stops - grouped.starts).max()), smallest)
-        tries = [(count, int(size)) for size in np.geomspace(smallest, largest, 6)]
-        for some in (tries, None):
-            for k, size in some or [(k, limit) for k in _around(count, len(gaps.ascending))]:
-                other = _cut(gaps.group(ranges, k), ranges, min(size, MAX_REQUEST_BYTES))
-                other_cost = tariff.price(other)
-                if other_cost < cost:
-                    plan, cost, count, limit = other, other_cost, k, size
-        if cost >= before:
-            return plan
+
+    def attempt(count: int, limit: int) -> _Attempt:
+        found = _cut(gaps.group(ranges, count), ranges, min(limit, MAX_REQUEST_BYTES))
+        return tariff.price(found), count, limit, found
+
+    best = tariff.price(plan), count, plan.largest, plan
+    for _ in range(_ROUNDS):
+        before = best[0]
+        largest = max(best[2], gaps.group(ranges, best[1]).largest)
+        limits = np.geomspace(max(ranges.largest, largest // 16), largest, 5).astype(np.int64).tolist()
+        best = min([best, *(attempt(best[1], limit) for limit in limits)], key=_rank)
+        counts = _around(best[1], len(gaps.ascending))
+        best = min([best, *(attempt(count, best[2]) for count in counts)], key=_rank)
+        if best[0] >= before:
+            break
+    return best[3]
+
+
+# What it is compared by, the gaps closed, the limit to sizes, the requests.
+_Attempt = tuple[tuple[float, float], int, int, Ranges]
+
+
+def _rank(attempt: _Attempt) -> tuple[float, float]:
+    return attempt[0]
 
 
 def _around(count: int, most: int) -> list[int]:
@@ -217,16 +240,17 @@ def _around(count: int, most: int) -> list[int]:
     return [0, *(k for k in near if 0 < k < most), most]
 
 
-def _cut_well(grouped: Ranges, ranges: Ranges, tariff: _Tariff) -> Ranges:
-    """Cut the groups where that makes the plan cheaper, and those that are too large."""
+def _cut_well(grouped: Ranges, ranges: Ranges, tariff: _Tariff, *, finest: int | None = None) -> Ranges:
+    """Cut the groups where that makes the plan cheaper, but not finer than `finest`, and those that are too large."""
+    finest = _MIN_CUT_BYTES if finest is None else finest
     sizes = grouped.stops - grouped.starts
     largest = int(sizes.max())
-    if largest < 2 * _MIN_CUT_BYTES and largest <= MAX_REQUEST_BYTES:
+    if largest < 2 * finest and largest <= MAX_REQUEST_BYTES:
         return grouped
     encoded = (ranges.stops - ranges.starts)[np.broadcast_to(np.asarray(ranges.align) == 0, len(ranges))]
-    parts = np.arange(1, 2 * tariff.model.profile.concurrency + 1)
+    parts = np.arange(1, 2 * min(tariff.model.profile.most_in_flight, _MOST_PARTS) + 1)
     limits = np.unique(np.minimum(-(-largest // parts), MAX_REQUEST_BYTES))
-    limits = limits[limits >= min(_MIN_CUT_BYTES, MAX_REQUEST_BYTES)][::-1]
+    limits = limits[limits >= min(finest, MAX_REQUEST_BYTES, int(limits[-1]))][::-1]
     big = sizes[sizes > limits[-1]]
     counts = np.array([int((-(-big // limit)).sum()) for limit in limits]) + len(sizes) - len(big)
     totals = np.full(len(limits), sizes.sum())

@@ -48,9 +48,7 @@ def refine(starts: Ints, stops: Ints, model: CostModel, *, align: int = 1) -> li
     while pending:
         first, last, low, high = pending.popleft()
         halves = (
-            _halve(first, last, low, high, align)
-            if last - first == 1
-            else _open(first, last, low, high, starts, stops)
+            _halve(first, last, low, high, align) if last - first == 1 else _open(first, last, low, high, starts, stops)
         )
         if halves and _one(high - low, model) > sum(_one(h[3] - h[2], model) for h in halves):
             pending.extend(halves)

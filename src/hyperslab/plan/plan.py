@@ -1,35 +1,37 @@
 """The plan of a read: which requests are sent for which bytes, and what that is predicted to cost."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from math import prod
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeGuard, get_args
 
 import numpy as np
 
 from hyperslab.errors import InvalidInputError
 from hyperslab.layout import Layout
 from hyperslab.plan.cost import CostModel, Estimate
+from hyperslab.plan.decompose import stored_strides
+from hyperslab.plan.draft import ChunkTable, Draft, IsCached
 from hyperslab.plan.optimise import fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
-from hyperslab.plan.pieces import Pieces
-from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
-from hyperslab.plan.shards import choose_wholes
+from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces
+from hyperslab.plan.ranges import Needs, Ranges
+from hyperslab.selection import AxisParts
 
 __all__ = ["ChunkTable", "Method", "Plan", "check_method", "direct_plan", "make_plan"]
 
 Method = Literal["get", "merge", "fetch", "paper"]
 
-# Offsets and lengths of a shard's chunks; -1 where a chunk is not stored.
-ChunkTable = tuple[Ints, Ints]
+# Boxes of up to so many cells may have their plans remembered.
+_SMALL_CELLS = 4096
+
+_NO_NEEDS, _NO_REQUESTS = Needs.nothing(), Ranges.nothing()
 
 
 def check_method(method: str | None) -> Method | None:
     """Return `method` if there is such a one."""
     if method is not None and method not in get_args(Method):
-        raise InvalidInputError(
-            f"method must be one of {', '.join(get_args(Method))} or None, not {method!r}"
-        )
+        raise InvalidInputError(f"method must be one of {', '.join(get_args(Method))} or None, not {method!r}")
     return method  # type: ignore[return-value]
 
 
@@ -59,6 +61,11 @@ class Plan:
     chunk_count: int = 0
     direct: bool = False
 
+    def __str__(self) -> str:
+        from hyperslab.plan.explain import describe  # told by the room's last file, which knows plans
+
+        return describe(self)
+
     def read_of(self, owner: int) -> tuple[int, int]:
         """Return the read that an owner belongs to, and its piece."""
         if len(self.bases) == 1:
@@ -67,34 +74,13 @@ class Plan:
         return read, owner - self.bases[read]
 
 
-@dataclass(slots=True)
-class _Draft:
-    """A plan in the making."""
-
-    keys: list[str] = field(default_factory=list)
-    numbers: dict[str, int] = field(default_factory=dict)
-    needs: list[Needs] = field(default_factory=list)
-    wholes: dict[int, list[int]] = field(default_factory=dict)
-    whole_bytes: dict[int, int] = field(default_factory=dict)
-    lookups: dict[int, Pieces] = field(default_factory=dict)
-    absent: list[int] = field(default_factory=list)
-    cached: list[int] = field(default_factory=list)
-    needed_bytes: int = 0
-
-    def number(self, key: str) -> int:
-        if key not in self.numbers:
-            self.numbers[key] = len(self.keys)
-            self.keys.append(key)
-        return self.numbers[key]
-
-
 def make_plan(
     reads: Sequence[Pieces],
     model: CostModel,
     method: Method | None = None,
     *,
     tables: Mapping[str, ChunkTable] | None = None,
-    is_cached: Callable[[Layout, str, int], bool] | None = None,
+    is_cached: IsCached | None = None,
     settled: bool = False,
 ) -> Plan:
     """Plan some reads of one store together.
@@ -103,178 +89,82 @@ def make_plan(
     chunk is at hand (`inner` counts chunks within the object). `settled` says that lookups are over: shards whose
     index is not known are those that an earlier plan chose to fetch whole.
     """
-    draft = _Draft()
-    bases = []
-    base = 0
-    for read in reads:
-        bases.append(base)
-        if read.layout.index is not None:
-            _add_sharded(draft, read, base, model, method, tables or {}, is_cached, settled)
-        elif read.layout.plain:
-            _add_plain(draft, read, base)
-        else:
-            _add_encoded(draft, read, base, is_cached)
-        base += len(read)
-    needs = Needs.joined(draft.needs) if draft.needs else _no_needs()
-    requests = _choose(needs, model, method, list(draft.whole_bytes.values()))
-    estimate = _estimate(draft, needs, requests, model)
-    return Plan(
-        model, method, tuple(reads), tuple(bases), draft.keys, needs, requests, draft.wholes, draft.lookups,
-        draft.absent, draft.cached, estimate, base,
-    )  # fmt: skip
+    if method == "fetch" and sum([read.run_count for read in reads]) > MOST_RUNS:
+        raise InvalidInputError(f"method 'fetch' would send over {MOST_RUNS:,} requests; use another, or read less")
+    if method is None and len(reads) == 1 and _is_small_box(reads[0]):
+        return _plan_small_box(reads[0], model)
+    return _plan_any(reads, model, method, tables or {}, is_cached, settled)
 
 
 def direct_plan(reads: Sequence[Pieces], model: CostModel) -> Plan:
     """Plan reads of plain chunks in local files: one access for each chunk, exactly the needed bytes."""
-    count = sum(len(read) for read in reads)
+    count = sum([len(read) for read in reads])
     nbytes = [read.cells * read.layout.stored.itemsize for read in reads]
     total = sum(nbytes)
-    largest = max((n // max(1, len(read)) for n, read in zip(nbytes, reads, strict=True)), default=0)
+    largest = max([n // max(1, len(read)) for n, read in zip(nbytes, reads, strict=True)], default=0)
     estimate = model.estimate(requests=count, needed=total, fetched=total, largest=largest)
-    needs = _no_needs()
-    nothing = Ranges(needs.starts, needs.starts, needs.starts)
     return Plan(
-        model, None, tuple(reads), (), [], needs, nothing, {}, {}, [], [], estimate, count, direct=True
+        model, None, tuple(reads), (), [], _NO_NEEDS, _NO_REQUESTS, {}, {}, [], [], estimate, count, direct=True
     )
+
+
+def _plan_any(
+    reads: Sequence[Pieces],
+    model: CostModel,
+    method: Method | None,
+    tables: Mapping[str, ChunkTable],
+    is_cached: IsCached | None,
+    settled: bool,
+) -> Plan:
+    draft = Draft(model, tables, is_cached, method is None, settled)
+    for read in reads:
+        draft.add(read)
+    needs = draft.all_needs()
+    requests = _choose(needs, model, method, list(draft.whole_bytes.values()))
+    return Plan(
+        model, method, tuple(reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes, draft.lookups,
+        draft.absent, draft.cached, draft.estimate(requests), draft.count,
+    )  # fmt: skip
 
 
 def _choose(needs: Needs, model: CostModel, method: Method | None, whole_bytes: list[int]) -> Ranges:
     if not len(needs):
-        return Ranges(needs.starts, needs.starts, needs.starts)
+        return _NO_REQUESTS
     if method is None:
-        return optimise(
-            needs,
-            model,
-            others=len(whole_bytes),
-            other_bytes=sum(whole_bytes),
-            other_largest=max(whole_bytes, default=0),
-        )
+        count, total, largest = len(whole_bytes), sum(whole_bytes), max(whole_bytes, default=0)
+        return optimise(needs, model, others=count, other_bytes=total, other_largest=largest)
     if method == "paper":
         return paper(needs, model)
     return {"get": get, "merge": merge, "fetch": fetch}[method](needs)
 
 
-def _add_plain(draft: _Draft, read: Pieces, base: int) -> None:
-    """Chunks that are objects (or parts of one) whose cells lie at known places."""
-    layout = read.layout
-    objects = np.array([draft.number(layout.keys.key(coords)) for coords in read.chunks()], np.int64)
-    if not len(objects):
-        return
-    pieces, starts, stops = read.runs()
-    lows = np.full(len(objects), layout.base, np.int64)
-    if layout.base:
-        starts, stops = starts + layout.base, stops + layout.base
-    chunks = Units(objects, lows, lows + layout.chunk_nbytes)
-    # Points may name a cell twice.
-    draft.needs.append(
-        Needs.sorted(
-            chunks, pieces, pieces + base if base else pieces, starts, stops,
-            layout.stored.itemsize, overlapping=not hasattr(read, "parts"),
-        )
-    )  # fmt: skip
-    draft.needed_bytes += read.cells * layout.stored.itemsize
-
-
-def _add_encoded(
-    draft: _Draft, read: Pieces, base: int, is_cached: Callable[[Layout, str, int], bool] | None
-) -> None:
-    """Chunks that are whole objects of a size that is not known beforehand."""
-    layout = read.layout
-    for piece, coords in enumerate(read.chunks()):
-        key = layout.keys.key(coords)
-        if is_cached is not None and is_cached(layout, key, 0):
-            draft.cached.append(base + piece)
-            continue
-        number = draft.number(key)
-        draft.wholes.setdefault(number, []).append(base + piece)
-        draft.whole_bytes[number] = layout.chunk_nbytes
-    draft.needed_bytes += read.cells * layout.stored.itemsize
-
-
-def _add_sharded(
-    draft: _Draft,
-    read: Pieces,
-    base: int,
-    model: CostModel,
-    method: Method | None,
-    tables: Mapping[str, ChunkTable],
-    is_cached: Callable[[Layout, str, int], bool] | None,
-    settled: bool,
-) -> None:
-    """Chunks inside shards: ranges where the shard's index is known, else its lookup, or the shard whole."""
-    layout = read.layout
-    wanted: dict[int, list[tuple[int, int]]] = {}
-    for piece, coords in enumerate(read.chunks()):
-        key, inner = layout.keys.key(layout.object_of(coords)), layout.inner_of(coords)
-        if is_cached is not None and is_cached(layout, key, inner):
-            draft.cached.append(base + piece)
-        else:
-            wanted.setdefault(draft.number(key), []).append((piece, inner))
-    draft.needed_bytes += read.cells * layout.stored.itemsize
-    unknown = {number: len(wanted[number]) for number in wanted if draft.keys[number] not in tables}
-    # Two reads of one shard must agree.
-    wholes = draft.wholes.keys() & unknown.keys()
-    if settled:
-        wholes = set(unknown)
-    elif not method:
-        open_choice = {n: unknown[n] for n in unknown if n not in wholes and n not in draft.lookups}
-        wholes |= choose_wholes(layout, open_choice, model)
-    extents: list[tuple[int, int, int, int]] = []
-    for number, pairs in wanted.items():
-        if number in wholes:
-            draft.wholes.setdefault(number, []).extend(base + piece for piece, _ in pairs)
-            index_nbytes = layout.index.nbytes if layout.index is not None else 0
-            draft.whole_bytes[number] = prod(layout.chunks_per_object) * layout.chunk_nbytes + index_nbytes
-        elif draft.keys[number] in tables:
-            offsets, lengths = tables[draft.keys[number]]
-            for piece, inner in pairs:
-                if offsets[inner] < 0:
-                    draft.absent.append(base + piece)
-                else:
-                    extents.append((piece, number, int(offsets[inner]), int(offsets[inner] + lengths[inner])))
-        else:
-            draft.lookups[number] = read
-            size = layout.chunk_nbytes
-            extents += [(piece, number, inner * size, (inner + 1) * size) for piece, inner in pairs]
-    if extents:
-        draft.needs.append(_needs_of_extents(read, base, np.array(extents, np.int64)))
-
-
-def _needs_of_extents(read: Pieces, base: int, extents: Ints) -> Needs:
-    """Needs of chunks that lie anywhere in their objects: whole ones if encoded, runs if plain."""
-    extents = extents[np.lexsort((extents[:, 2], extents[:, 1]))]
-    pieces, objects, lows, highs = np.ascontiguousarray(extents.T)
-    # An index may lead to one place from two chunks.
-    overlapping = bool(((objects[1:] == objects[:-1]) & (lows[1:] < highs[:-1])).any())
-    units = np.arange(len(pieces))
-    chunks = Units(objects, lows, highs)
-    if not read.layout.plain:
-        return Needs.sorted(chunks, units, pieces + base, lows, highs, 0, overlapping=overlapping)
-    owners, starts, stops = read.runs()
-    unit_of = np.full(len(read), -1, np.int64)
-    unit_of[pieces] = units
-    stored = unit_of[owners] >= 0
-    owners, starts, stops = owners[stored], starts[stored], stops[stored]
-    lows = lows[unit_of[owners]]
-    return Needs.sorted(
-        chunks, unit_of[owners], owners + base, starts + lows, stops + lows, read.layout.stored.itemsize,
-        overlapping=overlapping or not hasattr(read, "parts"),
-    )  # fmt: skip
-
-
-def _no_needs() -> Needs:
-    none = np.zeros(0, np.int64)
-    return Needs(Units(none, none, none), none, none, none, none, 0)
-
-
-def _estimate(draft: _Draft, needs: Needs, requests: Ranges, model: CostModel) -> Estimate:
-    whole_bytes = list(draft.whole_bytes.values())
-    return model.estimate(
-        requests=len(requests) + len(whole_bytes),
-        needed=draft.needed_bytes,
-        fetched=requests.nbytes + sum(whole_bytes),
-        largest=max([requests.largest, *whole_bytes]),
-        lookups=len(draft.lookups),
-        lookup_bytes=sum([read.layout.index.nbytes for read in draft.lookups.values() if read.layout.index]),
-        exact=not draft.wholes and not draft.lookups,
+def _is_small_box(read: Pieces) -> TypeGuard[BoxPieces]:
+    """Say whether a read is of a few cells, evenly spaced, in one plain chunk that is an object."""
+    return (
+        isinstance(read, BoxPieces)
+        and read.layout.plain
+        and read.layout.index is None
+        and read.cells <= _SMALL_CELLS
+        and all([len(part.chunks) == 1 and part.picks is None for part in read.parts])
     )
+
+
+def _plan_small_box(read: BoxPieces, model: CostModel) -> Plan:
+    """Shift the plan of the same box at its chunk's start to where this one lies.
+
+    Boxes of one shape are read again and again, each elsewhere; within a chunk, what is best for one is for all.
+    """
+    layout = read.layout
+    plan = _plan_at_start(layout, read.counts, tuple([part.step for part in read.parts]), model)
+    shift = sum([part.lows[0] * stride for part, stride in zip(read.parts, stored_strides(layout), strict=True)])
+    rows, sent = plan.needs, plan.requests
+    needs = Needs(rows.chunks, rows.units, rows.owners, rows.starts + shift, rows.stops + shift, rows.align)
+    requests = Ranges(sent.objects, sent.starts + shift, sent.stops + shift, sent.align)
+    keys = [layout.keys.key(tuple([part.chunks[0] for part in read.parts]))]
+    return Plan(model, None, (read,), (0,), keys, needs, requests, {}, {}, [], [], plan.estimate, 1)
+
+
+@lru_cache(maxsize=256)
+def _plan_at_start(layout: Layout, counts: tuple[int, ...], steps: tuple[int, ...], model: CostModel) -> Plan:
+    parts = tuple([AxisParts([0], [0], [count], [0], step) for count, step in zip(counts, steps, strict=True)])
+    return _plan_any([BoxPieces(layout, parts, counts)], model, None, {}, None, settled=False)

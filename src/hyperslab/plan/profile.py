@@ -41,23 +41,20 @@ class Profile:
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in zip(self.in_flight, self.in_flight[1:], strict=False))
         if not self.in_flight or len(self.in_flight) != len(self.bandwidth) or not ascending:
-            raise InvalidInputError(
-                "a profile needs as many bandwidths as ascending numbers of requests in flight"
-            )
+            raise InvalidInputError("a profile needs as many bandwidths as ascending numbers of requests in flight")
         if (
             self.in_flight[0] != 1
             or self.in_flight[-1] > _MOST_IN_FLIGHT
-            or not all(0 < rate and isfinite(rate) for rate in self.bandwidth)
-            or not (0 <= self.latency_s and isfinite(self.latency_s))
-            or not (0 <= self.request_s and isfinite(self.request_s))
+            or not all(rate > 0 and isfinite(rate) for rate in self.bandwidth)
+            or not all(time >= 0 and isfinite(time) for time in (self.latency_s, self.request_s))
             or self.concurrency < 1
         ):
             raise InvalidInputError(
                 f"a profile has from 1 to at most {_MOST_IN_FLIGHT:,} requests in flight, bandwidths above 0, "
                 "finite times from 0 on, concurrency from 1 on"
             )
-        most = min(self.in_flight[-1], self.concurrency)
-        object.__setattr__(self, "_rates", np.interp(np.arange(most + 1), self.in_flight, self.bandwidth))
+        rates = np.interp(np.arange(self.most_in_flight + 1), self.in_flight, self.bandwidth)
+        object.__setattr__(self, "_rates", rates)
 
     @property
     def stream_bandwidth(self) -> float:
@@ -65,11 +62,14 @@ class Profile:
         return self.bandwidth[0]
 
     @property
+    def most_in_flight(self) -> int:
+        """How many requests in flight make a difference to the bandwidth."""
+        return min(self.in_flight[-1], self.concurrency)
+
+    @property
     def n_min(self) -> int:
         """The fewest requests in flight that reach 90% of the best bandwidth."""
-        return next(
-            n for n, b in zip(self.in_flight, self.bandwidth, strict=True) if b >= 0.9 * max(self.bandwidth)
-        )
+        return next(n for n, b in zip(self.in_flight, self.bandwidth, strict=True) if b >= 0.9 * max(self.bandwidth))
 
     @property
     def n_max(self) -> int:
@@ -105,9 +105,7 @@ def _built_in() -> dict[str, Profile]:
         Profile("local", 4e-6, (1, 2, 4), (2500 * mb, 4000 * mb, 4500 * mb), 4, 1e-6),
         Profile("memory", 2e-5, (1, 4), (4000 * mb, 4000 * mb), 4, 1e-4),
         # A client in the bucket's region: about 30 ms to the first byte, 85 MB/s a connection.
-        Profile(
-            "s3", 0.03, (1, 4, 16, 64, 128), (85 * mb, 330 * mb, 1150 * mb, 1250 * mb, 1250 * mb), 64, 2e-4
-        ),
+        Profile("s3", 0.03, (1, 4, 16, 64, 128), (85 * mb, 330 * mb, 1150 * mb, 1250 * mb, 1250 * mb), 64, 2e-4),
         # The same from outside, over a line of 1 Gbit/s.
         Profile("s3-internet", 0.09, (1, 4, 16, 64), (25 * mb, 90 * mb, 117 * mb, 119 * mb), 64, 2e-4),
     )

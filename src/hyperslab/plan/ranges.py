@@ -28,6 +28,12 @@ class Ranges:
     def __len__(self) -> int:
         return len(self.starts)
 
+    @staticmethod
+    def nothing() -> "Ranges":
+        """No range at all."""
+        none = np.zeros(0, np.int64)
+        return Ranges(none, none, none)
+
     @property
     def nbytes(self) -> int:
         return int((self.stops - self.starts).sum())
@@ -81,6 +87,12 @@ class Needs:
             units, owners, starts, stops = units[order], owners[order], starts[order], stops[order]
             align = align if isinstance(align, int) else align[order]
         return cls(chunks, units, owners, starts, stops, align, overlapping)
+
+    @staticmethod
+    def nothing() -> "Needs":
+        """No need at all."""
+        none = np.zeros(0, np.int64)
+        return Needs(Units(none, none, none), none, none, none, none, 0)
 
     @staticmethod
     def joined(needs: Sequence["Needs"]) -> "Needs":

@@ -5,10 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Axis", "AxisParts", "Picks", "Span", "project"]
+from hyperslab.errors import SelectionError
+
+__all__ = ["MOST_CHUNKS", "Axis", "AxisParts", "Picks", "Span", "project", "too_many_chunks"]
 
 # Above this many chunks along an axis NumPy is faster than a loop.
 _LOOP_LIMIT = 32
+# A selection of more chunks than this would not fit in memory, nor its plan.
+MOST_CHUNKS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +111,14 @@ def project(axis: Axis, chunk: int) -> AxisParts:
     return parts
 
 
+def too_many_chunks() -> SelectionError:
+    """Return the error for a selection whose plan would not fit in memory."""
+    return SelectionError(f"the selection touches more than {MOST_CHUNKS:,} chunks; read it in parts")
+
+
 def _project_long_span(axis: Span, chunk: int, first: int, last: int) -> AxisParts:
+    if min(axis.count, last - first + 1) > MOST_CHUNKS:
+        raise too_many_chunks()
     if axis.step > chunk:
         # Some chunks are stepped over: each selected cell has a chunk of its own.
         cells = axis.indices()

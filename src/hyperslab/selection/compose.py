@@ -68,12 +68,11 @@ def _compose_axis(
         start = inner.start + outer.start * inner.step if outer.count else 0
         return Span(start, outer.count, inner.step * outer.step), backwards and outer.count > 1, None
     # In general: the wanted cells one by one, in the order of the result.
-    cells = inner.indices()
-    cells = cells[order] if order is not None else cells
-    cells = cells[::-1] if axis in first.flipped else cells
-    cells = cells[outer.indices()]
-    cells = cells[again] if again is not None else cells
-    cells = cells[::-1] if place in second.flipped else cells
+    places = outer.indices() if again is None else outer.indices()[again]
+    places = places[::-1] if place in second.flipped else places
+    places = inner.count - 1 - places if axis in first.flipped else places
+    places = places if order is None else order[places]
+    cells = inner.start + places * inner.step if isinstance(inner, Span) else inner.cells[places]
     unique, wanted = np.unique(cells, return_inverse=True)
     if len(unique) == len(cells) and (wanted[1:] > wanted[:-1]).all():
         return Picks(unique), False, None

@@ -18,9 +18,7 @@ _KNOWN = ("file", "memory", "s3")
 _LATER = ("abfs", "abfss", "adl", "az", "azure", "gcs", "gs", "http", "https")
 
 
-def locate(
-    url: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None
-) -> tuple[Store, str]:
+def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
     """Return the store that a URL or local path lies in, and the path within it.
 
     Nothing is sent. A local directory is a store of its own; a local file lies in its directory's.

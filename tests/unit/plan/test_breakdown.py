@@ -9,7 +9,7 @@ from support.arrays import copy_to_memory
 import hyperslab as hs
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.plan import pieces_of
-from hyperslab.plan.breakdown import Way, cells_of, count_objects, count_runs, shares_of, ways_of
+from hyperslab.plan.breakdown import Way, cells_of, count_objects, shares_of, ways_of
 from hyperslab.selection import parse, parse_points
 
 
@@ -38,9 +38,9 @@ def test_runs_are_counted_without_listing_them(read):
     layout, key = read
     pieces = pieces_of(layout, parse(key, layout.shape))
     owners, starts, stops = pieces.runs()
-    assert count_runs(pieces) >= len(starts)
+    assert pieces.run_count >= len(starts)
     if all(isinstance(item, slice) for item in key):
-        assert count_runs(pieces) == len(starts)
+        assert pieces.run_count == len(starts)
     sizes = np.bincount(owners, stops - starts, minlength=len(pieces)) if len(pieces) else np.zeros(0)
     assert (cells_of(pieces) * 4).tolist() == sizes.tolist()
 
@@ -54,7 +54,7 @@ def test_objects_are_counted(read, data):
     coords = [data.draw(st.lists(st.integers(0, n - 1), min_size=count, max_size=count)) for n in layout.shape]
     points = pieces_of(layout, parse_points(tuple(coords), layout.shape))
     assert count_objects(points) == len(set(points.chunks()))
-    assert cells_of(points).sum() == count_runs(points) == count
+    assert cells_of(points).sum() == points.run_count == count
 
 
 @pytest.fixture

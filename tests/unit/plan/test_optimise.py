@@ -76,7 +76,7 @@ def assert_holds(plan, needed) -> None:
 # The optimum
 
 
-@settings(max_examples=times(300), deadline=None)
+@settings(max_examples=times(200), deadline=None)
 @given(rows(most=8), models())
 def test_no_grouping_of_a_few_ranges_is_cheaper(needed, model):
     plan = optimise(needs_of(needed), model)
@@ -95,7 +95,7 @@ def test_no_grouping_is_cheaper_together_with_requests_that_are_decided(needed, 
     assert_not_above(found, best_of_all([*needed, *beside], model))
 
 
-@settings(max_examples=times(200), deadline=None)
+@settings(max_examples=times(100), deadline=None)
 @given(rows(most=40, objects=9), models(flat=True))
 def test_of_many_ranges_no_grouping_has_a_better_count_and_bytes(needed, model):
     """With one bandwidth for any number of requests the largest never matters: the scan is exact."""
@@ -104,7 +104,7 @@ def test_of_many_ranges_no_grouping_has_a_better_count_and_bytes(needed, model):
     assert_not_above(rank(model, *ledger_of(plan)), best_by_count(needed, model))
 
 
-@settings(max_examples=times(100), deadline=None)
+@settings(max_examples=times(60), deadline=None)
 @given(rows(most=30, objects=6), models())
 def test_no_number_of_requests_needs_fewer_bytes_than_the_scan_says(needed, model):
     ranges = needs_of(needed).merged()
@@ -144,7 +144,7 @@ def test_equal_gaps_are_opened_evenly():
     assert max(sizes) - min(sizes) <= 8192
 
 
-@settings(max_examples=times(200), deadline=None)
+@settings(max_examples=times(100), deadline=None)
 @given(st.integers(1, 60), st.integers(0, 60))
 def test_however_many_equal_gaps_stay_open_groups_are_alike(ranges, closed):
     gaps = optimiser._Gaps.between(merged := needs_of([(0, i * 10, i * 10 + 1) for i in range(ranges)]).merged(), 1)
@@ -168,8 +168,8 @@ def test_where_the_largest_request_sets_the_pace_plans_are_near_the_best(name):
     """Encoded chunks of very different sizes, more gaps than are tried in every combination."""
     draw = random.Random(11)
     excess = []
-    for _ in range(times(16)):
-        needed = scattered(draw, 10 ** draw.uniform(3.5, 6.5), 10 ** draw.uniform(3, 6.5), 13)
+    for _ in range(times(20)):
+        needed = scattered(draw, 10 ** draw.uniform(3.5, 6.5), 10 ** draw.uniform(3, 6.5), 14)
         model = CostModel(Profile.named(name), Prices.named("aws"), draw.choice([0.0, 0.0, 10.0, 1e3]))
         plan = optimise(needs_of(needed, 0), model)
         excess.append(rank(model, *ledger_of(plan))[0] / best_of_all(needed, model)[0] - 1)
@@ -185,7 +185,7 @@ def cuts(min_cut: int, limit: int):
     return mock.patch.multiple(optimiser, _MIN_CUT_BYTES=min_cut, MAX_REQUEST_BYTES=limit)
 
 
-@settings(max_examples=times(300), deadline=None)
+@settings(max_examples=times(150), deadline=None)
 @given(st.data(), rows(most=10, gap=60, size=60), models(), st.integers(1, 12), st.integers(1, 80))
 def test_cut_requests_hold_whole_cells_and_what_is_needed(data, needed, model, min_cut, limit):
     aligns = data.draw(st.lists(st.sampled_from([0, 1, 2, 5]), min_size=len(needed), max_size=len(needed)))
@@ -205,9 +205,8 @@ def test_cut_requests_hold_whole_cells_and_what_is_needed(data, needed, model, m
         # An encoded extent is in one request; a plain range is cut between cells only.
         assert all((place - start) % cell == 0 for place in borders)
     for obj, start, stop in requests:
-        inside = [
-            (a, b, align) for (o, a, b), align in zip(needed, aligns, strict=True) if o == obj and a < stop and b > start
-        ]
+        inside = [(*row[1:], align) for row, align in zip(needed, aligns, strict=True) if row[0] == obj]
+        inside = [(low, high, align) for low, high, align in inside if low < stop and high > start]
         # Neither begins nor ends in a gap.
         assert inside[0][0] <= start
         assert stop <= inside[-1][1]
@@ -215,15 +214,26 @@ def test_cut_requests_hold_whole_cells_and_what_is_needed(data, needed, model, m
         assert stop - start <= max(limit, smallest)
 
 
-@settings(max_examples=times(60), deadline=None)
-@given(rows(most=4, gap=40, size=12), models(), st.sampled_from([0.0, 1.0]))
-def test_cut_plans_are_near_the_best_of_all_cuts(needed, model, phi):
+def test_cut_plans_are_near_the_best_of_all_cuts():
     """Every cell's border is a place to cut, so that a plan is a grouping of cells."""
-    model = CostModel(model.profile, model.prices, phi)
-    cells = [(obj, at, min(at + 4, stop)) for obj, start, stop in needed for at in range(start, stop, 4)]
-    with cuts(1, 10**6):
-        found = rank(model, *ledger_of(optimise(needs_of(needed, 4), model)))
-    assert found[0] <= best_of_all(cells, model)[0] * 1.35
+    draw = random.Random(1)
+    excess = []
+    while len(excess) < times(100):
+        needed = [(obj, start, start + 4 * draw.randint(1, 4)) for obj, start, _ in scattered(draw, 20, 40, 4)]
+        if any(a[0] == b[0] and a[2] >= b[1] for a, b in pairwise(needed)):
+            continue
+        rate = 10.0 ** draw.randint(1, 3)
+        profile = Profile(
+            "drawn", draw.choice([0, 1e-3, 0.03, 0.5]), (1, 4, 16), (rate, 3.8 * rate, 10 * rate),
+            draw.choice([1, 2, 4, 8, 16, 64]), draw.choice([0, 1e-4, 1e-2]),
+        )  # fmt: skip
+        model = CostModel(profile, Prices.named("aws"), draw.choice([0.0, 0.0, 1.0, 1e3]))
+        with cuts(1, 10**6):
+            plan = optimise(needs_of(needed, 4), model)
+        cells = [(obj, at, at + 4) for obj, start, stop in needed for at in range(start, stop, 4)]
+        excess.append(rank(model, *ledger_of(plan))[0] / best_of_all(cells, model)[0] - 1)
+    assert np.mean(np.array(excess) < 1e-9) > 0.9
+    assert np.mean(excess) < 0.01
 
 
 def test_a_large_range_is_cut_for_good_concurrency():
@@ -289,5 +299,4 @@ def test_many_objects_with_few_gaps():
 
 
 def test_nothing_is_no_request():
-    none = np.zeros(0, np.int64)
-    assert len(optimise(Needs(Units(none, none, none), none, none, none, none, 0), S3)) == 0
+    assert len(optimise(Needs.nothing(), S3)) == 0

@@ -1,5 +1,7 @@
 """Rows of needed bytes: sorted, merged, joined and found again, against sets of bytes."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,8 +13,6 @@ from hyperslab.errors import InvalidInputError
 from hyperslab.plan import Needs, Ranges, Units
 from hyperslab.plan.optimise import fetch, get, merge
 from hyperslab.plan.ranges import spans_in
-
-NONE = np.zeros(0, np.int64)
 
 
 def bytes_of(rows):
@@ -29,18 +29,18 @@ def overlapping(rows, align=1):
     return Needs.joined([needs_of([row], align) for row in rows])
 
 
-@settings(max_examples=times(300), deadline=None)
+@settings(max_examples=times(120), deadline=None)
 @given(row_list(), st.booleans())
 def test_merged_ranges_hold_the_same_bytes_once_and_do_not_touch(rows, scattered):
     needs = overlapping(rows) if scattered or len(rows) == 1 else Needs.joined([needs_of([r]) for r in sorted(rows)])
     merged = rows_of(needs.merged())
     assert bytes_of(merged) == bytes_of(rows)
     assert merged == sorted(merged)
-    for a, b in zip(merged, merged[1:], strict=False):
+    for a, b in pairwise(merged):
         assert a[0] < b[0] or a[2] < b[1]
 
 
-@settings(max_examples=times(300), deadline=None)
+@settings(max_examples=times(120), deadline=None)
 @given(row_list(objects=2))
 def test_encoded_rows_are_merged_only_where_they_overlap(rows):
     apart = rows_of(overlapping(rows, align=0).merged(encoded_apart=True))
@@ -48,7 +48,7 @@ def test_encoded_rows_are_merged_only_where_they_overlap(rows):
     for row in rows:
         # No row lies in two ranges.
         assert sum(a[0] == row[0] and a[1] <= row[1] and row[2] <= a[2] for a in apart) == 1
-    for a, b in zip(apart, apart[1:], strict=False):
+    for a, b in pairwise(apart):
         assert a[0] < b[0] or a[2] <= b[1]
 
 
@@ -64,7 +64,7 @@ def test_what_is_merged_of_unlike_rows_stays_whole():
     assert np.broadcast_to(merged.align, 2).tolist() == [0, 2]
 
 
-@settings(max_examples=times(200), deadline=None)
+@settings(max_examples=times(80), deadline=None)
 @given(row_list(), st.randoms(use_true_random=False))
 def test_sorted_rows_keep_what_belongs_to_them(rows, random):
     # One chunk for each object, its rows ascending, in any order of chunks.
@@ -84,7 +84,7 @@ def test_sorted_rows_keep_what_belongs_to_them(rows, random):
     assert (needs.align == needs.starts + 1).all()
 
 
-@settings(max_examples=times(300), deadline=None)
+@settings(max_examples=times(120), deadline=None)
 @given(row_list(objects=3), row_list(objects=3), st.booleans())
 def test_rows_in_a_request(rows, asked, alike):
     """Every row that shares a byte with a request is between its first and last; without overlaps no other is."""
@@ -135,7 +135,8 @@ def test_ranges_that_touch_over_a_border_of_chunks_are_fetched_together():
 
 
 def test_two_reads_of_one_chunk_ask_for_it_once():
-    needs = Needs.joined([two_chunks((0, 10, 20, 0)), two_chunks((0, 15, 40, 5), (2, 1, 2, 6)), two_chunks((0, 10, 12, 7))])
+    reads = [[(0, 10, 20, 0)], [(0, 15, 40, 5), (2, 1, 2, 6)], [(0, 10, 12, 7)]]
+    needs = Needs.joined([two_chunks(*parts) for parts in reads])
     assert needs.overlapping
     assert rows_of(get(needs)) == [(0, 0, 100), (1, 0, 100)]
     assert rows_of(merge(needs)) == [(0, 10, 40), (1, 1, 2)]
@@ -151,7 +152,7 @@ def test_a_short_row_after_a_long_one_does_not_end_it():
 
 
 def test_nothing_needed_is_no_request():
-    nothing = Needs(Units(NONE, NONE, NONE), NONE, NONE, NONE, NONE, 0)
+    nothing = Needs.nothing()
     for method in (get, merge, fetch):
         assert len(method(nothing)) == 0
     assert nothing.merged().nbytes == nothing.merged().largest == 0

@@ -91,3 +91,10 @@ def test_fields_of_a_view():
         compose(view, "b", names)
     with pytest.raises(SelectionError, match="has no fields"):
         compose(parse("a", (4,), names), "a", names)
+
+
+def test_a_few_cells_of_a_view_of_many():
+    """Composing takes no more memory than the cells that are chosen in the end."""
+    view = parse(slice(None, None, -2), (2**60,))
+    assert compose(view, [5, 3, 9]).axes[0].indices().tolist() == [2**60 - 19, 2**60 - 11, 2**60 - 7]
+    assert compose(compose(view, [5, 3, 9]), slice(None, None, -1)).result_shape == (3,)

@@ -1,0 +1,222 @@
+"""What reads need, gathered read by read: ranges of objects, whole objects, indexes to look up first."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from hyperslab.errors import IntegrityError
+from hyperslab.layout import Layout
+from hyperslab.plan.cost import CostModel, Estimate
+from hyperslab.plan.pieces import BoxPieces, Pieces
+from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
+from hyperslab.plan.shards import choose_wholes
+
+__all__ = ["ChunkTable", "Draft", "IsCached"]
+
+# Offsets and lengths of a shard's chunks; -1 where a chunk is not stored.
+ChunkTable = tuple[Ints, Ints]
+
+# Says of (layout, object key, chunk within the object) whether the decoded chunk is at hand.
+IsCached = Callable[[Layout, str, int], bool]
+
+
+@dataclass(slots=True)
+class Draft:
+    """A plan in the making: see `Plan` for what its parts become.
+
+    `choose` says whether a shard may be fetched whole instead of looking its index up, `settled` that it must be.
+    """
+
+    model: CostModel
+    tables: Mapping[str, ChunkTable]
+    is_cached: IsCached | None
+    choose: bool
+    settled: bool
+    count: int = 0
+    bases: list[int] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    numbers: dict[str, int] = field(default_factory=dict)
+    needs: list[Needs] = field(default_factory=list)
+    wholes: dict[int, list[int]] = field(default_factory=dict)
+    whole_bytes: dict[int, int] = field(default_factory=dict)
+    lookups: dict[int, Pieces] = field(default_factory=dict)
+    absent: list[int] = field(default_factory=list)
+    cached: list[int] = field(default_factory=list)
+    # How many chunks are wanted of each shard whose index is not known.
+    unknown: dict[int, int] = field(default_factory=dict)
+    needed_bytes: int = 0
+    exact: bool = True
+
+    def add(self, read: Pieces) -> None:
+        """Take in what a read needs; its pieces get the next owners' numbers."""
+        self.bases.append(self.count)
+        if read.layout.index is not None:
+            self._add_sharded(read)
+        elif read.layout.plain:
+            self._add_plain(read)
+        else:
+            self._add_encoded(read)
+        self.count += len(read)
+        self.needed_bytes += read.cells * read.layout.stored.itemsize
+
+    def all_needs(self) -> Needs:
+        """Return the ranges needed by all reads."""
+        return Needs.joined(self.needs) if self.needs else Needs.nothing()
+
+    def estimate(self, requests: Ranges) -> Estimate:
+        """Price the plan with these requests for its ranges."""
+        whole_bytes = list(self.whole_bytes.values())
+        count, fetched = len(requests), requests.nbytes
+        largest = max([requests.largest, *whole_bytes])
+        if self.lookups:
+            fetched, largest = self._bound(requests)
+        return self.model.estimate(
+            requests=count + len(whole_bytes),
+            needed=self.needed_bytes,
+            fetched=fetched + sum(whole_bytes),
+            largest=max([largest, *whole_bytes]),
+            lookups=len(self.lookups),
+            lookup_bytes=sum([read.layout.index.nbytes for read in self.lookups.values() if read.layout.index]),
+            exact=self.exact and not self.lookups,
+        )
+
+    def _gap_bytes(self) -> int:
+        """The widest gap between two chunks of a shard that may get closed."""
+        return int(min(self.model.widest_gap_bytes(), 1 << 32)) if self.choose else 0
+
+    def _bound(self, requests: Ranges) -> tuple[int, int]:
+        """Return the most bytes that it can take, and the largest request, whatever indexes not known yet will say.
+
+        Chunks of a shard may lie in any order and apart. They were planned too far apart to share a request, which
+        is the most requests there can be; at worst the gaps between them are fetched as well, as far as that pays.
+        """
+        sizes = requests.stops - requests.starts
+        known = ~np.isin(requests.objects, list(self.lookups))
+        fetched, largest = int(sizes[known].sum()), int(sizes[known].max(initial=0))
+        for number, wanted in self.unknown.items():
+            layout = self.lookups[number].layout
+            chunk = layout.stored_size.nbytes
+            most = min(prod(layout.chunks_per_object) * chunk, wanted * chunk + (wanted - 1) * self._gap_bytes())
+            fetched, largest = fetched + most, max(largest, most)
+        return fetched, largest
+
+    def _number(self, key: str) -> int:
+        number = self.numbers.setdefault(key, len(self.keys))
+        if number == len(self.keys):
+            self.keys.append(key)
+        return number
+
+    def _add_plain(self, read: Pieces) -> None:
+        """Chunks that are objects (or parts of one) whose cells lie at known places."""
+        layout = read.layout
+        objects = np.array([self._number(layout.keys.key(coords)) for coords in read.chunks()], np.int64)
+        if len(objects):
+            lows = np.full(len(objects), layout.base, np.int64)
+            chunks = Units(objects, lows, lows + layout.chunk_nbytes)
+            self.needs.append(self._rows(read, chunks, *read.runs()))
+
+    def _add_encoded(self, read: Pieces) -> None:
+        """Chunks that are whole objects of a size that is not known beforehand."""
+        layout = read.layout
+        for owner, coords in enumerate(read.chunks(), self.count):
+            key = layout.keys.key(coords)
+            if self.is_cached is not None and self.is_cached(layout, key, 0):
+                self.cached.append(owner)
+                continue
+            number = self._number(key)
+            self.wholes.setdefault(number, []).append(owner)
+            self.whole_bytes[number] = layout.stored_size.nbytes
+            self.exact = self.exact and layout.stored_size.exact
+
+    def _add_sharded(self, read: Pieces) -> None:
+        """Chunks inside shards: ranges where the shard's index is known, else its lookup, or the shard whole."""
+        layout = read.layout
+        wanted: dict[int, list[tuple[int, int]]] = {}
+        for piece, coords in enumerate(read.chunks()):
+            key, inner = layout.keys.key(layout.object_of(coords)), layout.inner_of(coords)
+            if self.is_cached is not None and self.is_cached(layout, key, inner):
+                self.cached.append(self.count + piece)
+            else:
+                wanted.setdefault(self._number(key), []).append((piece, inner))
+        wholes = self._wholes_of(layout, {n: len(pairs) for n, pairs in wanted.items()})
+        extents: list[tuple[int, int, int, int]] = []
+        for number, pairs in wanted.items():
+            if number in wholes:
+                index_nbytes = layout.index.nbytes if layout.index is not None else 0
+                self.wholes.setdefault(number, []).extend(self.count + piece for piece, _ in pairs)
+                self.whole_bytes[number] = prod(layout.chunks_per_object) * layout.stored_size.nbytes + index_nbytes
+                self.exact = False
+            elif self.keys[number] in self.tables:
+                extents += self._found(number, pairs)
+            else:
+                self.lookups[number] = read
+                self.unknown[number] = self.unknown.get(number, 0) + len(pairs)
+                size = layout.stored_size.nbytes
+                apart = size + self._gap_bytes() + 1
+                extents += [(piece, number, inner * apart, inner * apart + size) for piece, inner in pairs]
+        if extents:
+            self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
+
+    def _wholes_of(self, layout: Layout, wanted: dict[int, int]) -> set[int]:
+        """Say which shards to fetch whole, given how many chunks are wanted of each."""
+        unknown = {number: count for number, count in wanted.items() if self.keys[number] not in self.tables}
+        if self.settled:
+            return set(unknown)
+        # Two reads of one shard must agree.
+        wholes = self.wholes.keys() & unknown.keys()
+        if self.choose:
+            open_choice = {n: unknown[n] for n in unknown if n not in wholes and n not in self.lookups}
+            wholes |= choose_wholes(layout, open_choice, self.model)
+        return wholes
+
+    def _found(self, number: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
+        """Return (piece, object, start, stop) of the chunks that a shard's index lists; the others are absent."""
+        offsets, lengths = self.tables[self.keys[number]]
+        found = []
+        for piece, inner in pairs:
+            low, nbytes = int(offsets[inner]), int(lengths[inner])
+            if low < 0:
+                self.absent.append(self.count + piece)
+            elif nbytes == 0:
+                raise IntegrityError(f"the index of shard {self.keys[number]!r} has a chunk of 0 bytes")
+            else:
+                found.append((piece, number, low, low + nbytes))
+        return found
+
+    def _needs_of_extents(self, read: Pieces, extents: Ints) -> Needs:
+        """Needs of chunks that lie anywhere in their objects: whole ones if encoded, runs if plain."""
+        extents = extents[np.lexsort((extents[:, 2], extents[:, 1]))]
+        pieces, objects, lows, highs = np.ascontiguousarray(extents.T)
+        chunks, units = Units(objects, lows, highs), np.arange(len(pieces))
+        # An index may lead to one place from two chunks.
+        overlapping = bool(((objects[1:] == objects[:-1]) & (lows[1:] < highs[:-1])).any())
+        if not read.layout.plain:
+            return Needs.sorted(chunks, units, pieces + self.count, lows, highs, 0, overlapping=overlapping)
+        unit_of = np.full(len(read), -1, np.int64)
+        unit_of[pieces] = units
+        owners, starts, stops = read.runs()
+        stored = unit_of[owners] >= 0
+        return self._rows(read, chunks, owners[stored], starts[stored], stops[stored], unit_of, overlapping)
+
+    def _rows(
+        self,
+        read: Pieces,
+        chunks: Units,
+        pieces: Ints,
+        starts: Ints,
+        stops: Ints,
+        unit_of: Ints | None = None,
+        overlapping: bool = False,
+    ) -> Needs:
+        """Needs of the runs of plain chunks; `unit_of` leads from pieces to chunks where those are numbered apart."""
+        units = pieces if unit_of is None else unit_of[pieces]
+        if chunks.starts.any():
+            lows = chunks.starts[units]
+            starts, stops = starts + lows, stops + lows
+        owners = pieces + self.count if self.count else pieces
+        # Points may name a cell twice.
+        overlapping = overlapping or not isinstance(read, BoxPieces)
+        itemsize = read.layout.stored.itemsize
+        return Needs.sorted(chunks, units, owners, starts, stops, itemsize, overlapping=overlapping)
