@@ -14,7 +14,8 @@ from support.s3proxy import Rule
 import hyperslab as hs
 from hyperslab.errors import BudgetError, InvalidInputError, StoreError
 from hyperslab.execute import retry
-from hyperslab.execute.ledger import Account
+from hyperslab.execute.ledger import Account, Ledger, Meter
+from hyperslab.plan import CostModel
 from hyperslab.store import memory
 
 DATA = np.arange(1024, dtype="i4").reshape(32, 32)
@@ -263,6 +264,26 @@ def test_an_account_never_gives_more_than_there_is(limit, steps):
         assert left.requests == limit - sum(taken)
         assert left.bytes == 100 * left.requests
         assert left.usd == pytest.approx(left.requests / 10, abs=1e-9)
+
+
+def test_what_is_under_way_is_counted():
+    """An answer that has not come yet will have to be paid for, too."""
+    model = CostModel(hs.Profile.named("s3"), hs.Prices.named("aws"))
+    meter = Meter(Ledger(), model, (Account(hs.Budget(bytes=100)),))
+    meter.before(60)
+    with pytest.raises(BudgetError, match="bytes: 120 of at most 100"):
+        meter.before(60)
+    meter.after(0, 60)  # it failed
+    meter.before(60)
+    meter.after(70, 60)  # it was larger than thought
+    with pytest.raises(BudgetError):
+        meter.before(31)
+    meter.before(30)
+    meter.after(30, 30)
+    meter.settle()
+    meter.settle()
+    assert meter.accounts[0].left().bytes == 0
+    assert meter.ledger.requests == 3
 
 
 def test_an_account_holds_under_threads():

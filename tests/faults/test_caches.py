@@ -69,9 +69,13 @@ def test_the_limit_in_bytes_holds(fake_s3, layout):
 
 
 def _buffer_bytes(array):
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return memoryview(array.base).nbytes if array.base is not None else array.nbytes
+    """The size of the memory that an array is part of."""
+    owner = array
+    while True:
+        inner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
+        if inner is None:
+            return memoryview(owner).nbytes
+        owner = inner
 
 
 def test_a_part_of_a_long_answer_does_not_keep_it(fake_s3):

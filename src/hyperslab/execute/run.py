@@ -242,10 +242,12 @@ class Run:
         if needs.overlapping:
             rows = rows[needs.stops[rows] > start]
         whole = needs.whole(rows)
-        for low in np.unique(needs.starts[rows[whole]]).tolist() if whole.any() else ():
-            same = rows[whole][needs.starts[rows[whole]] == low]
-            high = int(needs.stops[same[0]])
-            self._decode(job, reply, data[low - start : high - start], needs.owners[same].tolist())
+        chunks: dict[tuple[int, int], list[int]] = {}
+        for row in rows[whole].tolist():
+            extent = int(needs.starts[row]), int(needs.stops[row])
+            chunks.setdefault(extent, []).append(int(needs.owners[row]))
+        for (low, high), owners_of in chunks.items():
+            self._decode(job, reply, data[low - start : high - start], owners_of)
         rows = rows[~whole]
         owners = needs.owners[rows]
         one = not needs.overlapping and len(owners) > 0 and owners[0] == owners[-1]

@@ -154,8 +154,9 @@ class Draft:
                 self.lookups[number] = read
                 self.unknown[number] = self.unknown.get(number, 0) + len(pairs)
                 size = layout.stored_size.nbytes
-                apart = size + self._gap_bytes() + 1
-                extents += [(piece, number, inner * apart, inner * apart + size) for piece, inner in pairs]
+                # No farther than offsets can count, whatever the metadata claims.
+                apart = min(size + self._gap_bytes() + 1, (1 << 62) // prod(layout.chunks_per_object))
+                extents += [(piece, number, inner * apart, inner * apart + min(size, apart)) for piece, inner in pairs]
         if extents:
             self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
 

@@ -101,8 +101,8 @@ class Profile:
 def _built_in() -> dict[str, Profile]:
     mb = 1e6
     profiles = (
-        # Page cache or NVMe through pread: a request is a system call.
-        Profile("local", 4e-6, (1, 2, 4), (2500 * mb, 4000 * mb, 4500 * mb), 4, 1e-6),
+        # Page cache or NVMe: most of a small read is our own work.
+        Profile("local", 2.5e-5, (1, 2, 4), (2500 * mb, 4000 * mb, 4500 * mb), 4, 1e-6),
         Profile("memory", 2e-5, (1, 4), (4000 * mb, 4000 * mb), 4, 1e-4),
         # A client in the bucket's region: about 30 ms to the first byte, 85 MB/s a connection.
         Profile("s3", 0.03, (1, 4, 16, 64, 128), (85 * mb, 330 * mb, 1150 * mb, 1250 * mb, 1250 * mb), 64, 2e-4),

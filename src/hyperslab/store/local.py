@@ -233,7 +233,7 @@ class LocalStore:
     ) -> Reply:
         import asyncio
 
-        return await asyncio.to_thread(self.get, key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
+        return await asyncio.to_thread(self.get, key, span, if_match=if_match, limit_bytes=limit_bytes)
 
     def head(self, key: str) -> tuple[int, str | None]:
         check_key(key)

@@ -82,9 +82,12 @@ def test_shares_add_up_to_what_is_fetched(array, name, method):
         shares = shares_of(plan)
         assert ((shares > 0) & (shares <= 1)).all()
         if not plan.wholes:
-            # Shards with unknown indexes are counted as if their chunks were not compressed.
             fetched = float((shares * opened.source.layout.chunk_nbytes).sum())
-            assert fetched == pytest.approx(plan.estimate.fetched_bytes)
+            if plan.lookups:
+                # What a shard's index will say is not known: the estimate is a bound.
+                assert fetched <= plan.estimate.fetched_bytes
+            else:
+                assert fetched == pytest.approx(plan.estimate.fetched_bytes)
 
 
 def test_ways(array):
