@@ -1,6 +1,7 @@
 """Whatever is selected of whatever array, by whatever requests: NumPy gives the same."""
 
 import asyncio
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from zarr.codecs import BytesCodec, ShardingCodec
 
 import hyperslab as hs
 from hyperslab.errors import SelectionError
+from hyperslab.plan import pieces
 
 CASES = catalogue(times(150, 600))
 PLAIN_CASES = [case for case in CASES if case.layout in PLAIN]
@@ -78,6 +80,18 @@ def test_requests_cut_anywhere_give_the_same(opened, selection, profile, min_cut
     case, key, fields = selection
     with small_requests(min_cut, max_request):
         check([opened.open(copied(case), profile)], case, key, fields, methods=(None, "paper"))
+
+
+@tries(350)
+@given(selections(st.sampled_from(PLAIN_CASES)), profiles, st.integers(1, 30), st.integers(1, 60), st.booleans())
+def test_coarse_ranges_give_the_same(opened, selection, profile, most_runs, max_request, cut):
+    """Where there would be too many ranges to plan with, some gaps are closed from the start."""
+    case, key, fields = selection
+    with (
+        mock.patch.object(pieces, "MOST_RUNS", most_runs),
+        small_requests(*(1, max_request) if cut else (1 << 19, 1 << 26)),
+    ):
+        check([opened.open(copied(case), profile)], case, key, fields)
 
 
 @tries(250)

@@ -52,24 +52,22 @@ def numbered(layout: Layout) -> np.ndarray:
 
 
 def check_every_part(layout, selection, wanted: np.ndarray, data) -> None:
-    """Place each chunk in some parts, cut between any two selected cells; nothing but those cells may change."""
+    """Place each chunk in some parts, cut between any two cells; nothing but the wanted ones may change."""
     pieces = pieces_of(layout, selection)
     size = layout.stored.itemsize
+    count = layout.chunk_nbytes // size
     target = np.zeros(wanted.shape, layout.dtype)
     owners, starts, stops = pieces.runs()
     for piece, at in enumerate(pieces.chunks()):
         chunk = stored_chunk(layout, at)
-        mine = owners == piece
-        cells = np.unique(
-            np.concatenate([np.arange(a, b, size) for a, b in zip(starts[mine], stops[mine], strict=True)])
-        )
-        cuts = data.draw(st.lists(st.integers(1, len(cells)), max_size=3, unique=True).map(sorted))
-        bounds = [0, *(cut for cut in cuts if cut < len(cells)), len(cells)]
-        for low, high in pairwise(bounds):
-            first, stop = int(cells[low]), int(cells[high - 1]) + size
+        runs = zip(starts[owners == piece], stops[owners == piece], strict=True)
+        cells = np.unique(np.concatenate([np.arange(a, b, size) // size for a, b in runs]))
+        cuts = data.draw(st.lists(st.integers(0, count), max_size=3))
+        for low, high in pairwise(sorted([0, *cuts, count])):
             before = target.copy()
-            place_bytes(pieces, piece, target, chunk[first:stop], first)
-            part = np.sort(chunk.view(layout.stored).astype(layout.dtype)[cells[low:high] // size])
+            place_bytes(pieces, piece, target, chunk[low * size : high * size], low * size)
+            inside = cells[(cells >= low) & (cells < high)]
+            part = np.sort(chunk.view(layout.stored).astype(layout.dtype)[inside])
             assert np.array_equal(np.unique(target[target != before]), part)
     assert np.array_equal(target, wanted)
 
