@@ -30,17 +30,17 @@ class Timing:
 
 
 def race(calls: Mapping[str, Call], *, rounds: int = 15, batch_s: float = 0.01) -> dict[str, Timing]:
-    """Time the calls in turn: A, B, C, A, B, C … for `rounds` rounds.
+    """Time the calls in turn: A, B, C, C, B, A, A, B, C … for `rounds` rounds, so that none always follows another.
 
     In its turn a call is repeated for about `batch_s` (at least once), so that short ones are measured well; how
     often is found out beforehand, which also warms every system up.
     """
     repeats = {name: _repeats(call, batch_s) for name, call in calls.items()}
     seconds: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
+    for number in range(rounds):
+        for name in list(calls)[:: -1 if number % 2 else 1]:
             with no_collection():
-                seconds[name].append(_time(call, repeats[name]))
+                seconds[name].append(_time(calls[name], repeats[name]))
     return {name: Timing(min(all_s), statistics.median(all_s), rounds) for name, all_s in seconds.items()}
 
 

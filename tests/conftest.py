@@ -3,8 +3,11 @@
 import os
 
 import pytest
+from support import profiles
 from support.s3proxy import S3Proxy
 from support.seaweed import Seaweed, find_weed
+
+profiles.load()
 
 
 @pytest.fixture(scope="session")

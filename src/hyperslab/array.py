@@ -293,9 +293,7 @@ class _Explain:
     def __getitem__(self, key: Any) -> Explanation:
         return self(key)
 
-    def __call__(
-        self, key: Any = ..., *, phi: float | None = None, method: Method | None = None
-    ) -> Explanation:
+    def __call__(self, key: Any = ..., *, phi: float | None = None, method: Method | None = None) -> Explanation:
         array, selection = self._array, self._array._parse(key)
         plan, run = partial(_plan_of, array, selection, phi), partial(_run, array, selection, phi, method)
         return explain(array.url, selection, plan, method, run)

@@ -16,7 +16,7 @@ from support.hostile import array_at, bound_to, connections_to, encode, fast, le
 from support.s3proxy import Rule
 
 import hyperslab as hs
-from hyperslab.errors import BudgetError, DeadlineError, InvalidInputError, StoreError
+from hyperslab.errors import BudgetError, DeadlineError, HyperslabError, InvalidInputError, StoreError
 from hyperslab.execute import local
 from hyperslab.layout.codecs import ChunkDecoder
 
@@ -39,6 +39,14 @@ def tasks_of(session: hs.Session) -> int:
         return len(asyncio.all_tasks()) - 1
 
     return session.wait(count)
+
+
+def assert_quiet(proxy) -> None:
+    """No request comes any more; what was on its way may still arrive."""
+    time.sleep(0.2)
+    seen = len(proxy.log)
+    time.sleep(0.2)
+    assert len(proxy.log) == seen
 
 
 def on_disk(folder: Path, data: np.ndarray, chunks: tuple[int, ...], layout: str) -> Path:
@@ -106,9 +114,7 @@ def test_a_deadline_holds_while_retrying(fake_s3):
         with pytest.raises(DeadlineError):
             array.read(deadline=0.5)
         assert time.monotonic() - started < 1.5
-        seen = len(fake_s3.log)
-        time.sleep(0.3)
-        assert len(fake_s3.log) == seen
+        assert_quiet(fake_s3)
 
 
 def test_a_deadline_that_is_met(fake_s3):
@@ -158,6 +164,20 @@ def test_a_deadline_on_mapped_files(tmp_path, monkeypatch):
         hs.open(path, session=session).read(deadline=0.1)
 
 
+def test_an_error_in_one_thread_stops_the_others(tmp_path, slow_decode, monkeypatch):
+    monkeypatch.setattr(local, "_THREAD_BYTES", 1)
+    path = on_disk(tmp_path, DATA, CHUNKS, "zstd")
+    (path / "c/0/1").write_bytes(b"damaged")
+    with fast() as session:
+        array = hs.open(path, session=session)
+        with pytest.raises(HyperslabError, match="c/0/1"):
+            array[...]
+        assert len(slow_decode) <= 2 + 2 * local._LANES
+        seen = len(slow_decode)
+        time.sleep(0.15)
+        assert len(slow_decode) == seen
+
+
 def test_the_seconds_of_a_budget_hold(fake_s3):
     put(fake_s3, "a", DATA, CHUNKS)
     profile = hs.Profile("instant", 0.0, (1,), (1e12,), 64)
@@ -200,7 +220,7 @@ def test_a_request_that_stalls_once_is_sent_again(fake_s3):
 # Ctrl-C
 
 PROGRAM = """
-    import sys, threading, time
+    import asyncio, sys, threading, time
     import hyperslab as hs
     from hyperslab.layout.codecs import ChunkDecoder
 
@@ -216,14 +236,16 @@ PROGRAM = """
         print("begun", flush=True)
         array = hs.open(url, storage_options=options or None, session=session)
         print("opened", flush=True)
-        if action == "read":
+        if action in ("read", "local"):
             array[...]
         elif action == "aread":
-            import asyncio
             asyncio.run(array.aread())
         print("ended", flush=True)
     except KeyboardInterrupt:
         print("interrupted", flush=True)
+        async def count():
+            return len(asyncio.all_tasks()) - 1
+        print("running", session.wait(count) if action != "local" else 0, flush=True)
         started = time.monotonic()
         session.close()
         quick_close = time.monotonic() - started < 1
@@ -248,7 +270,7 @@ def interrupted(url, options, action, *, steps=("begun", "opened"), decode_s=0.0
     finally:
         program.kill()
         program.communicate()
-    assert out == "interrupted\nleft [] True\n", (out, error)
+    assert out == "interrupted\nrunning 0\nleft [] True\n", (out, error)
     assert program.returncode == 0, error
     assert "Traceback" not in error
     assert "never awaited" not in error
@@ -262,9 +284,7 @@ def test_an_interrupt_on_a_stalled_store(fake_s3, layout, action):
     put(fake_s3, "a", DATA, CHUNKS, layout)
     fake_s3.rules.append(Rule("stall", key="/c/"))
     assert interrupted("s3://bucket/a", options_for(fake_s3), action) < 2
-    seen = len(fake_s3.log)
-    time.sleep(0.1)
-    assert len(fake_s3.log) == seen
+    assert_quiet(fake_s3)
 
 
 def test_an_interrupt_on_a_slow_store(fake_s3):
@@ -286,7 +306,7 @@ def test_an_interrupt_while_threads_decode(fake_s3):
 def test_an_interrupt_while_local_files_are_decoded(tmp_path):
     data = np.arange(1 << 22, dtype="i4").reshape(1024, 4096)  # enough for several threads
     path = on_disk(tmp_path, data, (64, 1024), "zstd")
-    assert interrupted(path, {}, "read", decode_s=0.2) < 2
+    assert interrupted(path, {}, "local", decode_s=0.2) < 2
 
 
 # Closing
@@ -437,9 +457,7 @@ def test_cancelling_an_aread_cancels_its_requests(fake_s3, layout):
         asyncio.run(asyncio.wait_for(main(), 5))
         assert tasks_of(session) == 0
         assert wait_until(lambda: connections_to(fake_s3.port) == 0)
-        seen = len(fake_s3.log)
-        time.sleep(0.1)
-        assert len(fake_s3.log) == seen
+        assert_quiet(fake_s3)
         fake_s3.rules.clear()
         assert np.array_equal(array[...], DATA)
 

@@ -49,9 +49,7 @@ class FakeS3:
 
     def _listing(self, bucket: str, query: dict[str, list[str]]) -> Answer:
         prefix = query.get("prefix", [""])[0]
-        inner = [
-            name.removeprefix(f"{bucket}/") for name in sorted(self.objects) if name.startswith(f"{bucket}/")
-        ]
+        inner = [name.removeprefix(f"{bucket}/") for name in sorted(self.objects) if name.startswith(f"{bucket}/")]
         folders, entries = set(), []
         for name in inner:
             if not name.startswith(prefix):
@@ -65,12 +63,8 @@ class FakeS3:
                     f"<Contents><Key>{escape(name)}</Key><LastModified>2015-10-21T07:28:00Z</LastModified>"
                     f"<ETag>{escape(_etag(data))}</ETag><Size>{len(data)}</Size></Contents>"
                 )
-        shown = "".join(
-            f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in sorted(folders)
-        )
-        body = (
-            f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(entries)}{shown}</ListBucketResult>"
-        )
+        shown = "".join(f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in sorted(folders))
+        body = f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(entries)}{shown}</ListBucketResult>"
         return Answer(200, {"Content-Type": "application/xml"}, body.encode())
 
 

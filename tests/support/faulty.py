@@ -96,7 +96,9 @@ class FaultyStore:
             if fault is not None and fault.stall_s is not None:
                 time.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
             _before(fault)
-            return _after(fault, self.inner.get(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes))
+            return _after(
+                fault, self.inner.get(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
+            )
         finally:
             self._leave()
 
@@ -115,7 +117,9 @@ class FaultyStore:
             if fault is not None and fault.stall_s is not None:
                 await asyncio.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
             _before(fault)
-            return _after(fault, await self.inner.aget(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes))
+            return _after(
+                fault, await self.inner.aget(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
+            )
         finally:
             self._leave()
 

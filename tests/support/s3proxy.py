@@ -113,9 +113,7 @@ class S3Proxy:
 
     def __enter__(self) -> "S3Proxy":
         self._thread.start()
-        self._server = self._wait(
-            asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20, backlog=512)
-        )
+        self._server = self._wait(asyncio.start_server(self._accept, "127.0.0.1", 0, limit=1 << 20, backlog=512))
         self.port: int = self._server.sockets[0].getsockname()[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
         return self
@@ -196,9 +194,7 @@ class S3Proxy:
             await writer.drain()
         return False
 
-    async def _send(
-        self, request: _Request, answer: Answer, rule: Rule | None, writer: asyncio.StreamWriter
-    ) -> bool:
+    async def _send(self, request: _Request, answer: Answer, rule: Rule | None, writer: asyncio.StreamWriter) -> bool:
         cut = rule is not None and rule.action in ("truncate", "stall_body")
         body = b"" if request.method == "HEAD" else answer.body
         sent = body[: rule.after_bytes] if rule is not None and cut else body

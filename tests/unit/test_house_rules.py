@@ -78,9 +78,7 @@ def test_unsafe_source_is_found(source: str) -> None:
     assert list(unsafe_uses(ast.parse(source)))
 
 
-@pytest.mark.parametrize(
-    "source", ["import json", "np.load(f, allow_pickle=False)", "plan.exec()", "literal_eval(x)"]
-)
+@pytest.mark.parametrize("source", ["import json", "np.load(f, allow_pickle=False)", "plan.exec()", "literal_eval(x)"])
 def test_safe_source_is_not(source: str) -> None:
     assert not list(unsafe_uses(ast.parse(source)))
 

@@ -70,9 +70,7 @@ def member_names(reader: MetadataReader, group: GroupSource) -> list[str]:
     leaves = ("zarr.json",) if group.format == zarr_v3.FORMAT else (".zarray", ".zgroup")
     names = [name for name in reader.children(group.path) if not name.startswith(".") and name != "zarr.json"]
     return [
-        name
-        for name in sorted(names)
-        if any(reader.get(join(group.path, name, leaf)) is not None for leaf in leaves)
+        name for name in sorted(names) if any(reader.get(join(group.path, name, leaf)) is not None for leaf in leaves)
     ]
 
 
@@ -102,9 +100,7 @@ def _from_consolidated(group: GroupSource, name: str, url: str, path: str) -> Ar
     if entry is None:
         raise NotFoundError(f"group {group.url!r} has no member {name!r}")
     lead = name + "/"
-    below = {
-        other.removeprefix(lead): each for other, each in group.members.items() if other.startswith(lead)
-    }
+    below = {other.removeprefix(lead): each for other, each in group.members.items() if other.startswith(lead)}
     if group.format == zarr_v3.FORMAT:
         return zarr_v3.parse_node(entry, url, path, members=below)
     attrs: dict[str, Any] = entry.get(".zattrs", {})

@@ -62,9 +62,7 @@ def _header(text: bytes, version: int, path: str) -> dict[str, Any]:
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
         raise MetadataError(f"the header of {path!r} is no literal: {shown(str(error))}") from error
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
-        raise MetadataError(
-            f"the header of {path!r} is {shown(header)}; expected descr, fortran_order, shape"
-        )
+        raise MetadataError(f"the header of {path!r} is {shown(header)}; expected descr, fortran_order, shape")
     return header
 
 

@@ -125,9 +125,7 @@ def check_name(name: object) -> str:
     for _ in range(4):  # percent signs may themselves be encoded
         parts = decoded.replace("\\", "/").split("/")
         if {"", ".", ".."}.intersection(parts) or "\0" in decoded or "\\" in decoded:
-            raise InvalidInputError(
-                f"{name!r} is no member's name; expected names joined by '/', none of them '..'"
-            )
+            raise InvalidInputError(f"{name!r} is no member's name; expected names joined by '/', none of them '..'")
         decoded, before = unquote(decoded), decoded
         if decoded == before:
             break

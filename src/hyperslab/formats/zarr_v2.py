@@ -50,9 +50,7 @@ def consolidated(document: dict[str, Any], key: str) -> dict[str, dict[str, Any]
     for name, entry in entries.items():
         path, _, leaf = name.rpartition("/")
         if leaf not in (".zarray", ".zgroup", ".zattrs") or not isinstance(entry, dict):
-            raise MetadataError(
-                f"{key!r} has {shown(name)}; expected objects named .zarray, .zgroup or .zattrs"
-            )
+            raise MetadataError(f"{key!r} has {shown(name)}; expected objects named .zarray, .zgroup or .zattrs")
         if path:
             check_stored_name(path, key)
         members.setdefault(path, {})[leaf] = entry

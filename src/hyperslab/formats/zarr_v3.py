@@ -134,9 +134,7 @@ def _index(config: Config, object_shape: tuple[int, ...], chunks: tuple[int, ...
     codecs = _codecs(config.get("index_codecs"))
     names = [name for name, _ in codecs]
     if names not in (["bytes"], ["bytes", "crc32c"]) or codecs[0][1].get("endian", "little") != "little":
-        raise UnsupportedError(
-            f"index codecs {shown(codecs)} are not supported; little-endian bytes, crc32c are"
-        )
+        raise UnsupportedError(f"index codecs {shown(codecs)} are not supported; little-endian bytes, crc32c are")
     location: Literal["start", "end"] | Any = config.get("index_location", "end")
     if location not in ("start", "end"):
         raise MetadataError(f"the index of a shard is at {shown(location)}; expected 'start' or 'end'")

@@ -126,9 +126,7 @@ def _into(codec: Any, data: ByteArray, nbytes: int) -> ByteArray:
     return out
 
 
-def _inflate(
-    engine: Callable[[], Any], data: ByteArray, size: Size, key: str, name: str, *, many: bool
-) -> ByteArray:
+def _inflate(engine: Callable[[], Any], data: ByteArray, size: Size, key: str, name: str, *, many: bool) -> ByteArray:
     """Decompress with a standard library engine; `many`: streams may follow one another."""
     current = engine()
     first = current.decompress(data, size.nbytes + 1)

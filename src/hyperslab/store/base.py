@@ -170,8 +170,7 @@ def too_short(name: str, span: Span, size: int | None) -> IntegrityError:
     """Return the error for an object that ends before the bytes asked for."""
     holds = "ends before that" if size is None else f"holds only {size}"
     return IntegrityError(
-        f"{name}: asked for {_bytes(span)}, but the object {holds}; "
-        "was it cut off, or the array's metadata rewritten?"
+        f"{name}: asked for {_bytes(span)}, but the object {holds}; was it cut off, or the array's metadata rewritten?"
     )
 
 

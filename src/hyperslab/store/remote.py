@@ -138,9 +138,7 @@ class RemoteStore:
         try:
             found = _within(LIST_S, obstore.list_with_delimiter_async, client, prefix or None)
         except TimeoutError:
-            raise transient(
-                f"listing {self._name}/{prefix} took over {LIST_S} s; open by path instead"
-            ) from None
+            raise transient(f"listing {self._name}/{prefix} took over {LIST_S} s; open by path instead") from None
         except Exception as error:  # noqa: BLE001
             raise self._failed(error, prefix, None) from None
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]

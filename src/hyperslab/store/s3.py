@@ -134,9 +134,7 @@ def bucket_region(bucket: str, *, timeout_s: float = 5.0) -> str:
         return str(region)
     if status == 404:
         raise NotFoundError(f"there is no bucket s3://{bucket} on AWS; check its name, or give an endpoint")
-    raise StoreError(
-        f"AWS did not name the region of bucket {bucket!r} ({status}); give it in storage_options"
-    )
+    raise StoreError(f"AWS did not name the region of bucket {bucket!r} ({status}); give it in storage_options")
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -214,9 +212,7 @@ def _endpoint(given: Mapping[str, Any], environ: Mapping[str, str], profile: "_P
     except ValueError:
         good = False
     if not good:
-        raise InvalidInputError(
-            "an S3 endpoint is written 'http://host:port' or 'https://host', without a login"
-        )
+        raise InvalidInputError("an S3 endpoint is written 'http://host:port' or 'https://host', without a login")
     return str(endpoint).rstrip("/")
 
 
@@ -291,7 +287,5 @@ def _sections(path: str) -> dict[str, dict[str, str]]:
         return {}
     except (OSError, ValueError, configparser.Error) as error:
         # The message of a parser's error quotes the line, which may be a secret.
-        raise AccessError(
-            f"AWS profile file {path} cannot be read ({type(error).__name__}); repair it"
-        ) from None
+        raise AccessError(f"AWS profile file {path} cannot be read ({type(error).__name__}); repair it") from None
     return {name: dict(parser.items(name)) for name in parser.sections()}

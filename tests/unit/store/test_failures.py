@@ -177,9 +177,7 @@ def test_a_store_that_ignores_if_match(server, store, get):
     server.fake.answer_before = server.fake.answer
 
     def deaf(method, target, headers, body):
-        return server.fake.answer_before(
-            method, target, {k: v for k, v in headers.items() if k != "if-match"}, body
-        )
+        return server.fake.answer_before(method, target, {k: v for k, v in headers.items() if k != "if-match"}, body)
 
     server.fake.answer = deaf
     with pytest.raises(ConflictError):
@@ -308,9 +306,7 @@ class TestRegion:
 
     def test_from_the_options_is_an_error(self, aws):
         aws.rules.append(
-            Rule(
-                "status", status=400, code="AuthorizationHeaderMalformed", extra="<Region>eu-west-1</Region>"
-            )
+            Rule("status", status=400, code="AuthorizationHeaderMalformed", extra="<Region>eu-west-1</Region>")
         )
         store, _ = locate("s3://bucket", {"anon": True, "region": "us-east-1"})
         with pytest.raises(StoreError, match="region='eu-west-1'") as caught:
