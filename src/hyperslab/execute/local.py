@@ -32,7 +32,7 @@ _BLOCK_BYTES = 1 << 20
 # Copies of at least this many bytes take so long that somebody may write to the file meanwhile: it is looked at again.
 _WATCH_BYTES = 1 << 16
 # Mapped pages count as memory of the process: a read that maps more than this lets go of each chunk after use.
-_RELEASE_BYTES = 1 << 26
+_RELEASE_BYTES = 192 << 20
 
 
 def map_pieces(
@@ -112,7 +112,7 @@ def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: n
     for long runs that is twice as fast.
     """
     layout = pieces.layout
-    if layout.chunk_nbytes < _RUN_BYTES or not isinstance(pieces, BoxPieces):
+    if pieces.cells * layout.stored.itemsize < _RUN_BYTES or not isinstance(pieces, BoxPieces):
         return False
     start, nbytes = pieces.one_run(piece)
     if nbytes < _RUN_BYTES:

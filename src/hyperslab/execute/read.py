@@ -74,11 +74,11 @@ class _Reading:
     options: Options
     pieces: Sequence[Pieces]
     clock: Clock
-    recall: Recall
     meter: Meter
     plan: Plan | None = None
     predicted: Estimate | None = None
     started_at: float = field(default_factory=time.time)
+    _recall: Recall | None = None
 
     @classmethod
     def of(
@@ -87,13 +87,20 @@ class _Reading:
         """`own` is the budget of this call, if it has one."""
         store = tasks[0].store
         pieces = [pieces_of(task.layout, task.selection) for task in tasks]
-        recall = Recall(session, store, list({id(task.snapshot): task.snapshot for task in tasks}.values()))
         accounts: tuple[Account, ...] = ()
         if own is not None or session.account is not None:
             accounts = tuple([account for account in (own, session.account) if account is not None])
         clock = Clock(options.deadline, _seconds(accounts) if accounts else None)
         meter = Meter(Ledger(reads=1), session.model(store, options.phi), accounts)
-        return cls(session, store, tasks, options, pieces, clock, recall, meter)
+        return cls(session, store, tasks, options, pieces, clock, meter)
+
+    @property
+    def recall(self) -> Recall:
+        """What is at hand; reads straight from files do without."""
+        if self._recall is None:
+            snapshots = list({id(task.snapshot): task.snapshot for task in self.tasks}.values())
+            self._recall = Recall(self.session, self.store, snapshots)
+        return self._recall
 
     @property
     def model(self) -> CostModel:

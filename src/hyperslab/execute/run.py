@@ -78,13 +78,11 @@ class Run:
         cache: MemoryCache,
         disk: DiskCache | None = None,
     ) -> None:
-        self.plan, self.store, self.targets, self.snapshots, self.cache = (
-            plan,
-            store,
-            targets,
-            snapshots,
-            cache,
-        )
+        self.plan, self.store, self.targets, self.snapshots = plan, store, targets, snapshots
+        self.cache = cache
+        # A read of more than the cache holds would only push out what other reads come back to.
+        decoded = sum([len(read) * read.layout.chunk_nbytes for read in plan.reads if not read.layout.plain])
+        self._keeps_chunks = decoded <= cache.limit_bytes
         # The version of each object that this read has seen, by key; its size tells where the store gives no ETag.
         self.etags: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
@@ -274,9 +272,10 @@ class Run:
         else:
             chunk = layout.decoder.decode(data.data, job.key)
             _, inner = self.where(owners[0])
-            # A view of a long answer would keep all of it in memory.
-            view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, data)
-            self._keep(job, reply, layout, inner, chunk.copy() if view else chunk, chunk.nbytes)
+            if self._keeps_chunks:
+                # A view of a long answer would keep all of it in memory.
+                view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, data)
+                self._keep(job, reply, layout, inner, chunk.copy() if view else chunk, chunk.nbytes)
             if self.disk is not None and reply.etag is not None:
                 self.disk.put(self.store.address, job.key, reply.etag, inner, data.data)
         for owner in owners:

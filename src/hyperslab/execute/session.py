@@ -59,7 +59,7 @@ class Session:
         self,
         *,
         concurrency: int | None = None,
-        memory_bytes: int = 128 << 20,
+        memory_bytes: int = 96 << 20,
         cache_bytes: int = 64 << 20,
         disk_cache: str | os.PathLike[str] | None = None,
         disk_cache_bytes: int = 10 << 30,
