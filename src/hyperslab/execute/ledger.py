@@ -45,7 +45,8 @@ class Ledger:
 class ReadRecord:
     """One read as the workload log sees it: which cells of which array, by which means, at what cost.
 
-    `axes` has (start, count, step) for each axis, or the indices themselves for a list; None for points.
+    `axes` has (start, count, step) for each axis, or the indices themselves for a list; None for points. Selections
+    that were read by one plan have a record each, and one ledger in common.
     """
 
     url: str

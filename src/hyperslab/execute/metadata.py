@@ -24,6 +24,7 @@ class StoreReader:
 
     def __init__(self, session: Session, store: Store) -> None:
         self.session, self.store = session, store
+        self._sizes: dict[str, int] = {}
 
     def get(self, key: str) -> bytes | None:
         """Return the whole object, None if it is not there."""
@@ -41,12 +42,8 @@ class StoreReader:
 
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if it is not there."""
-        try:
-            return self._retried(lambda: self.store.head(key))[0]
-        except NotFoundError as error:
-            if is_of_store(error):
-                raise
-            return None
+        # Every answer says how large its object is; its last byte is asked for where there was none yet.
+        return self._sizes[key] if key in self._sizes or self._fetch(key, -1) is not None else None
 
     def children(self, prefix: str) -> list[str]:
         """Return the names one level below `prefix`, sorted."""
@@ -60,6 +57,7 @@ class StoreReader:
                 raise
             return None
         self._count(Ledger(bytes=len(reply.data)))
+        self._sizes[key] = reply.object_nbytes
         return bytes(reply.data)
 
     def _ask(self, key: str, span: Span) -> Reply:

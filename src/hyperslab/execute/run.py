@@ -277,6 +277,7 @@ class Run:
                 view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, data)
                 self._keep(job, reply, layout, inner, chunk.copy() if view else chunk, chunk.nbytes)
             if self.disk is not None and reply.etag is not None:
+                self._note_version(job.key, reply.etag)
                 self.disk.put(self.store.address, job.key, reply.etag, inner, data.data)
         for owner in owners:
             self.place(owner, chunk)
@@ -299,9 +300,13 @@ class Run:
     def _keep(self, job: Job, reply: Reply, layout: Layout, what: int | str, value: Any, nbytes: int) -> None:
         if reply.etag is None:
             return
-        for snapshot in self.snapshots:
-            snapshot.etags[job.key] = reply.etag
+        self._note_version(job.key, reply.etag)
         self.cache.put(cache_key(self.store, layout, job.key, reply.etag, what), value, nbytes)
+
+    def _note_version(self, key: str, etag: str) -> None:
+        """Let later reads of the same handles take this version from the caches."""
+        for snapshot in self.snapshots:
+            snapshot.etags[key] = etag
 
 
 def cache_key(store: Store, layout: Layout, key: str, etag: str, what: int | str) -> Hashable:

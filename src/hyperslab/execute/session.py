@@ -155,14 +155,14 @@ class Session:
 
     def wait(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the session's own loop until it ends; an interrupt ends it before it is passed on."""
-        ended = threading.Event()
-        future = self.submit(_telling(start, ended))
+        ended, future = threading.Event(), None
         try:
+            future = self.submit(_telling(start, ended))
             return future.result()
         except CancelledError:
             raise closed_meanwhile() from None
         except BaseException:
-            if future.cancel():
+            if future is not None and future.cancel():
                 ended.wait(_GRACE_S)
             raise
 

@@ -223,7 +223,7 @@ def _v3(codec):
         *([_v3(each)] for each in (CRC32(), CRC32C(), Adler32(), Fletcher32(), JenkinsLookup3())),
         [_v3(Shuffle(4)), _v3(Zlib())],
     ],
-    ids=str,
+    ids=lambda codecs: "+".join(type(codec).__name__ for codec in codecs),
 )  # fmt: skip
 @pytest.mark.parametrize("endian", ["little", "big"])
 def test_v3_codecs(check, codecs, endian):

@@ -170,7 +170,7 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("key", "shape", "message"), WRONG, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(("key", "shape", "message"), WRONG, ids=lambda value: str(value)[:20])
 def test_wrong_keys_are_refused_as_numpy_refuses_them(key, shape, message):
     with pytest.raises(IndexError):
         numbered(shape)[key]
