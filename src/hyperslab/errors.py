@@ -4,6 +4,7 @@
     ├── InvalidInputError (ValueError)      change the call
     │   └── SelectionError (IndexError)     change the key
     ├── NotFoundError (KeyError)            nothing is stored there
+    │   └── StoreNotFoundError              the bucket or directory itself is not there
     ├── ConflictError                       the data changed meanwhile: refresh and retry
     ├── StoreError (OSError)                the store failed: retry later
     │   ├── AccessError                     credentials are missing, wrong or not enough
@@ -38,6 +39,7 @@ __all__ = [
     "NotFoundError",
     "SelectionError",
     "StoreError",
+    "StoreNotFoundError",
     "UnsupportedError",
 ]
 
@@ -60,6 +62,10 @@ class NotFoundError(HyperslabError, KeyError):
     def __str__(self) -> str:
         # KeyError would show the message in quotes.
         return str(self.args[0]) if self.args else ""
+
+
+class StoreNotFoundError(NotFoundError):
+    """The bucket or directory itself is not there: that is not a chunk that was never written."""
 
 
 class ConflictError(HyperslabError):

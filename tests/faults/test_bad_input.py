@@ -28,7 +28,6 @@ from hyperslab.errors import (
 
 DATA = np.arange(64, dtype="i4").reshape(8, 8)
 CHUNKS = (4, 4)
-known = pytest.mark.xfail(strict=True, reason="the store does not tell a missing bucket from a missing object")
 ANONYMOUS = {"anonymous": True, "endpoint": "http://127.0.0.1:9"}
 
 
@@ -102,7 +101,6 @@ def test_a_server_that_is_not_there(session):
         hs.open("s3://bucket/a", storage_options={**ANONYMOUS, "endpoint": closed}, session=session)
 
 
-@known
 def test_a_bucket_that_is_not_there(fake_s3, session):
     with refused(NotFoundError, "there is no bucket s3://other"):
         hs.open("s3://other/a", storage_options=options_for(fake_s3), session=session)
@@ -444,7 +442,6 @@ def test_answers_that_are_none(fake_s3, session, action):
     assert np.array_equal(array[...], DATA)
 
 
-@known
 def test_a_bucket_that_is_removed_is_not_fill_values(fake_s3, session):
     put(fake_s3, "a", DATA, CHUNKS)
     array = array_at(fake_s3, "a", session)

@@ -54,14 +54,14 @@ def test_a_cached_index_is_not_looked_up_again(fake_s3, layout):
 @layouts
 def test_the_limit_in_bytes_holds(fake_s3, layout):
     put(fake_s3, "a", DATA, CHUNKS, layout)
-    with fast(cache_bytes=3000) as session:
+    with fast(cache_bytes=6000) as session:
         array = array_at(fake_s3, "a", session)
         for n in range(0, 56, 3):
             assert np.array_equal(array[n : n + 9], DATA[n : n + 9])
-            assert session.cache.used_bytes <= 3000
+            assert session.cache.used_bytes <= 6000
             held = [value for value, _ in session.cache._entries.values()]
             assert (
-                sum(part.nbytes for value in held for part in (value if isinstance(value, tuple) else (value,))) <= 3000
+                sum(part.nbytes for value in held for part in (value if isinstance(value, tuple) else (value,))) <= 6000
             )
             # Nothing holds on to a larger answer that it is a part of.
             assert all(_buffer_bytes(value) <= 2 * value.nbytes + 64 for value in held if not isinstance(value, tuple))

@@ -253,7 +253,7 @@ def test_a_session_pickles_with_the_budget_that_is_left(remote):
 
 
 def test_workers_get_shares_of_a_budget(remote):
-    with fast(budget=hs.Budget(requests=100, bytes=10_000, usd=1.0, seconds=9.0)) as session:
+    with fast(budget=hs.Budget(requests=100, bytes=1_000_000, usd=1.0, seconds=9.0)) as session:
         array = array_at(remote, "a", session)
         array[0:8, 0:8]
         left = session.account.left()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ConflictError, IntegrityError, NotFoundError
+from hyperslab.errors import ConflictError, IntegrityError, NotFoundError, StoreNotFoundError
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
@@ -166,7 +166,7 @@ def run_jobs(
 def _check_root(store: LocalStore) -> None:
     """Raise if not only a file, but all of the store is gone: that is not a chunk that was never written."""
     if not os.path.isdir(store.root):
-        raise NotFoundError(f"there is no directory {store.root} any more; was it moved, or its disk unmounted?")
+        raise StoreNotFoundError(f"there is no directory {store.root} any more; was it moved, or its disk unmounted?")
 
 
 def _spread(

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from hyperslab.errors import IntegrityError, InternalError, NotFoundError, StoreError
+from hyperslab.errors import IntegrityError, InternalError, NotFoundError, StoreError, StoreNotFoundError
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.retry import backoff_s
-from hyperslab.execute.run import is_of_store
 from hyperslab.execute.session import Session
 from hyperslab.store import LocalStore, Reply, Span, Store
 
@@ -53,7 +52,7 @@ class StoreReader:
         try:
             reply = self._retried(lambda: self._ask(key, span))
         except NotFoundError as error:
-            if is_of_store(error):
+            if isinstance(error, StoreNotFoundError):
                 raise
             return None
         self._count(Ledger(bytes=len(reply.data)))

@@ -200,7 +200,10 @@ def read(session: Session, tasks: Sequence[ReadTask], options: Options) -> Ledge
             if isinstance(reading.store, LocalStore):
                 _read_local(reading)
             else:
-                session.wait(partial(_read_remote, reading))
+                started = time.perf_counter()
+                if session.disk is None and reading.plan is None:
+                    reading.make_plan()  # here, as other reads need the loop
+                session.wait(partial(_read_remote, reading, started))
         except BaseException as error:
             _give_up(readings)
             reading.tell(error)
@@ -219,7 +222,7 @@ async def aread(session: Session, tasks: Sequence[ReadTask], options: Options) -
             if isinstance(reading.store, LocalStore):
                 await asyncio.to_thread(_read_local, reading)
             else:
-                await session.wait_async(partial(_read_remote, reading))
+                await session.wait_async(partial(_read_remote, reading, time.perf_counter()))
         except BaseException as error:
             reading.clock.stop()
             _give_up(readings)
@@ -304,10 +307,9 @@ def _read_direct(reading: _Reading, store: LocalStore, started: float) -> None:
         reading.finish(started)
 
 
-async def _read_remote(reading: _Reading) -> None:
+async def _read_remote(reading: _Reading, started: float) -> None:
     from hyperslab.execute import remote
 
-    started = time.perf_counter()
     recall, meter = reading.recall, reading.meter
     limits = reading.session.limits(reading.model)
     send = partial(remote.run_jobs, reading.store, meter=meter, limits=limits, clock=reading.clock)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from hyperslab.errors import InternalError, NotFoundError, StoreError
+from hyperslab.errors import InternalError, NotFoundError, StoreError, StoreNotFoundError
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.retry import backoff_s
-from hyperslab.execute.run import Job, is_of_store
+from hyperslab.execute.run import Job
 from hyperslab.store import Reply, Store
 
 __all__ = ["Gate", "Limits", "in_threads", "run_jobs"]
@@ -137,7 +137,7 @@ async def _worker(
                 try:
                     reply = await _ask(store, current, meter, limits)
                 except NotFoundError as error:
-                    if is_of_store(error):
+                    if isinstance(error, StoreNotFoundError):
                         raise
                     missing(current)
                 else:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError, NotFoundError
+from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
@@ -21,7 +21,7 @@ from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import ChunkTable, Plan
 from hyperslab.store import Reply, Store
 
-__all__ = ["Job", "Run", "Snapshot", "cache_key", "is_of_store"]
+__all__ = ["Job", "Run", "Snapshot", "cache_key"]
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -312,8 +312,3 @@ class Run:
 def cache_key(store: Store, layout: Layout, key: str, etag: str, what: int | str) -> Hashable:
     """Name a chunk, or the "index", of one version of an object, as an array of that layout decodes it."""
     return store.address, key, etag, what, layout.stored, layout.chunks, layout.order
-
-
-def is_of_store(error: NotFoundError) -> bool:
-    """Whether not only an object is missing, but all of the store: that is no chunk that was never written."""
-    return bool(getattr(error, "of_store", False))

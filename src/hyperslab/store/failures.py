@@ -4,7 +4,14 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from hyperslab.errors import AccessError, HyperslabError, InvalidInputError, NotFoundError, StoreError
+from hyperslab.errors import (
+    AccessError,
+    HyperslabError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    StoreNotFoundError,
+)
 from hyperslab.store.base import Span, changed, too_short
 
 __all__ = ["LOGIN", "Place", "is_empty_suffix", "other_region", "transient", "translate"]
@@ -54,7 +61,7 @@ def translate(error: Exception, place: Place, name: str, span: Span = None) -> H
     if _is_login(text, place):
         return AccessError(f"the credentials for {place.name} could not be fetched; {LOGIN}")
     if code == "NoSuchBucket":
-        return NotFoundError(f"there is no bucket {place.name}; check its name and the endpoint")
+        return StoreNotFoundError(f"there is no bucket {place.name}; check its name and the endpoint")
     if kind in ("FileNotFoundError", "NotFoundError") or status == 404:
         return NotFoundError(f"nothing is stored at {name}")
     if kind == "PreconditionError" or status == 412:

@@ -6,6 +6,7 @@ extension a second time, from a copy of the file (the dynamic linker would give 
 old file), and never touches the first.
 """
 
+import gc
 import importlib
 import importlib.machinery
 import importlib.util
@@ -41,6 +42,9 @@ class _Process:
     def note_fork(self) -> None:
         self.lock = threading.RLock()
         self.forked_with_obstore = self.forked_with_obstore or _EXTENSION in sys.modules
+        if self.forked_with_obstore:
+            # Garbage of the parent's may hold parts of its runtime: collecting it could wait for threads not forked.
+            gc.freeze()
 
 
 _process = _Process()

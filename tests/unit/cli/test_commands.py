@@ -93,7 +93,8 @@ def test_ls(run, place):
     ("text", "key"),
     [("3, 10:20", np.s_[3, 10:20]), ("-1", -1), ("::-20, [1, 5]", np.s_[::-20, [1, 5]]), ("5, 6", np.s_[5, 6])],
 )
-def test_read_prints_like_numpy(run, place, text, key):
+def test_read_prints_like_numpy(run, place, text, key, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
     result = run("read", place / "plain", text)
     assert result.exit_code == 0, result.output
     with np.printoptions(linewidth=100):

@@ -8,7 +8,7 @@ import pytest
 from support.conformance import async_get, sync_get
 from support.s3proxy import Rule
 
-from hyperslab.errors import AccessError, ConflictError, IntegrityError, NotFoundError, StoreError
+from hyperslab.errors import AccessError, ConflictError, IntegrityError, NotFoundError, StoreError, StoreNotFoundError
 from hyperslab.store import locate, remote, s3
 
 SECRETS = {
@@ -48,7 +48,7 @@ def store(server):
         (400, "ExpiredToken", AccessError, False, "ExpiredToken"),
         (403, "RequestTimeTooSkewed", AccessError, False, "clock"),
         (404, "NoSuchKey", NotFoundError, None, "s3://bucket/a"),
-        (404, "NoSuchBucket", NotFoundError, None, "no bucket s3://bucket"),
+        (404, "NoSuchBucket", StoreNotFoundError, None, "no bucket s3://bucket"),
         (412, "PreconditionFailed", ConflictError, None, "refresh"),
         (416, "InvalidRange", IntegrityError, None, "ends before"),
     ],
