@@ -17,6 +17,7 @@ from hyperslab.execute import (
     Snapshot,
     StoreReader,
     aread,
+    check_kind,
     default_session,
     plan_reads,
     read,
@@ -46,6 +47,7 @@ def open(
     ...     a[1, ::-1]
     array([7, 6, 5, 4])
     """
+    check_kind("session", session, Session)
     session = default_session() if session is None else session
     store, path = locate(url, storage_options)
     return _wrap(open_source(StoreReader(session, store), str(url), path), store, session)

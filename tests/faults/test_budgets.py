@@ -233,9 +233,10 @@ def test_threads_do_not_overspend(fake_s3, layout):
             for thread in threads:
                 thread.join()
             requests, _ = sent(fake_s3)
-            assert requests <= limit
-            assert session.account.left().requests == limit - requests
-            assert session.metrics.requests + session.metrics.lookups - 1 == requests  # one to open
+            counted = session.metrics.requests + session.metrics.lookups - 1  # one was to open
+            # A request that is cancelled just when it is sent counts, whether it got there or not.
+            assert requests <= counted <= limit
+            assert session.account.left().requests == limit - counted
             if limit > 40:
                 assert done
 

@@ -5,7 +5,7 @@ from hyperslab.execute.metadata import StoreReader
 from hyperslab.execute.read import Options, ReadTask, aread, plan_reads, read
 from hyperslab.execute.result import Result
 from hyperslab.execute.run import Snapshot
-from hyperslab.execute.session import Session, default_session
+from hyperslab.execute.session import Session, check_kind, default_session
 
 __all__ = [
     "Ledger",
@@ -19,6 +19,7 @@ __all__ = [
     "Snapshot",
     "StoreReader",
     "aread",
+    "check_kind",
     "default_session",
     "plan_reads",
     "read",

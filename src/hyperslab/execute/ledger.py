@@ -13,7 +13,10 @@ __all__ = ["Account", "Ledger", "Metrics", "ReadRecord", "Sink"]
 
 @dataclass(slots=True)
 class Ledger:
-    """What one read has sent and received so far, failed and repeated requests included."""
+    """What one read has sent and received so far, failed and repeated requests included.
+
+    A request that was cancelled counts as sent; of an answer that broke off, the bytes cannot be known.
+    """
 
     reads: int = 0
     requests: int = 0

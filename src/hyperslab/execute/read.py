@@ -15,7 +15,7 @@ from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Account, Ledger, Meter, ReadRecord
 from hyperslab.execute.recall import Recall
 from hyperslab.execute.run import Job, Run, Snapshot
-from hyperslab.execute.session import Session
+from hyperslab.execute.session import Session, check_kind
 from hyperslab.layout import Layout
 from hyperslab.plan import (
     Budget,
@@ -46,6 +46,7 @@ class Options:
 
     def __post_init__(self) -> None:
         check_method(self.method)
+        check_kind("budget", self.budget, Budget)
         if self.phi is not None and not self.phi >= 0:
             raise InvalidInputError(f"phi must be 0 or more, not {self.phi}")
         if self.deadline is not None and not self.deadline > 0:

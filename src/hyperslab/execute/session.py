@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hyperslab.execute.remote import Limits
     from hyperslab.store import Store
 
-__all__ = ["Session", "closed_meanwhile", "default_session"]
+__all__ = ["Session", "check_kind", "closed_meanwhile", "default_session"]
 
 T = TypeVar("T")
 
@@ -71,7 +71,16 @@ class Session:
         timeout_s: float = 30.0,
         sink: Sink | None = None,
     ) -> None:
-        _check(concurrency, memory_bytes, cache_bytes, phi, retries, timeout_s)
+        _check("concurrency", concurrency, 1)
+        _check("memory_bytes", memory_bytes, 1 << 20)
+        _check("cache_bytes", cache_bytes, 0)
+        _check("disk_cache_bytes", disk_cache_bytes, 0)
+        _check("retries", retries, 0)
+        _check_number("phi", phi)
+        _check_number("timeout_s", timeout_s)
+        check_kind("budget", budget, Budget)
+        check_kind("profile", profile, (str, Profile))
+        check_kind("prices", prices, (str, Prices))
         self.concurrency, self.memory_bytes, self.cache_bytes = concurrency, memory_bytes, cache_bytes
         self.phi, self.retries, self.timeout_s, self.sink = float(phi), retries, timeout_s, sink
         self.profile = Profile.named(profile) if isinstance(profile, str) else profile
@@ -304,15 +313,26 @@ def _drain(loop: "AbstractEventLoop") -> None:
         return
 
 
-def _check(concurrency: int | None, memory: int, cache: int, phi: float, retries: int, timeout_s: float) -> None:
-    if concurrency is not None and concurrency < 1:
-        raise InvalidInputError(f"concurrency must be 1 or more, not {concurrency}")
-    if memory < 1 << 20 or cache < 0:
-        raise InvalidInputError("memory_bytes must be at least 1 MiB, cache_bytes 0 or more")
-    if not phi >= 0:
-        raise InvalidInputError(f"phi must be 0 or more (infinity: only dollars count), not {phi}")
-    if retries < 0 or not timeout_s > 0:
-        raise InvalidInputError("retries must be 0 or more, timeout_s above 0")
+def check_kind(name: str, value: object, kind: type | tuple[type, ...]) -> None:
+    """Refuse an argument of another kind; None is always fine."""
+    if value is not None and not isinstance(value, kind):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        wanted = " or ".join(each.__name__ for each in kinds)
+        raise InvalidInputError(f"{name} must be a {wanted}, not {value!r}")
+
+
+def _check(name: str, value: object, least: int) -> None:
+    if value is None and name == "concurrency":
+        return
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InvalidInputError(f"{name} must be a whole number from {least:,} on, not {value!r}")
+
+
+def _check_number(name: str, value: object) -> None:
+    # phi = 0 is "only time counts"; no time at all for an answer makes no sense.
+    least_fits = name == "phi"
+    if not isinstance(value, (int, float)) or not (value > 0 or (least_fits and value == 0)):
+        raise InvalidInputError(f"{name} must be {'0 or more' if least_fits else 'above 0'}, not {value!r}")
 
 
 def _rebuild(settings: dict[str, Any]) -> Session:

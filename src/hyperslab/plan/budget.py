@@ -27,7 +27,7 @@ class Budget:
     def __post_init__(self) -> None:
         for field in fields(self):
             limit = getattr(self, field.name)
-            if limit is not None and not limit >= 0:
+            if limit is not None and not (isinstance(limit, (int, float)) and limit >= 0):
                 raise InvalidInputError(f"a budget's {field.name} must be 0 or more, not {limit!r}")
 
     def exceeded(self, estimate: Estimate) -> str | None:
