@@ -5,6 +5,7 @@ Here it stands in the place of our optimiser, so that all else (executor, connec
 own `get_ranges` with the same gaps is run beside it, for information.
 """
 
+import statistics
 import sys
 from pathlib import Path
 
@@ -25,6 +26,9 @@ READS, READ_CELLS = 25, 1000
 LATENCY_S, BYTES_PER_S = 0.020, 125e6
 GAPS = {"0": 0, "4 KiB": 4 << 10, "1 MiB": 1 << 20}
 MB = 250_000  # cells
+
+# Requests and bytes.
+Sent = tuple[int, int]
 
 
 def spreads() -> dict[str, list[int]]:
@@ -110,7 +114,7 @@ def _at(cloud: Cloud, concurrency: int, quick: bool) -> list[Figure]:
         for spread, starts in spreads().items():
             calls = _calls(array, starts)
             sent = {name: _checked(name, call, array, starts) for name, call in calls.items()}
-            timings = race(calls, rounds=5 if quick else 20, batch_s=0)
+            timings = race(calls, rounds=5 if quick else 40, batch_s=0)
             if concurrency <= 10:  # obstore sends ten at a time, whatever one says
                 timings |= race(_obstore_calls(cloud, starts), rounds=3, batch_s=0)
             ratio, line = _compare(timings, sent)
@@ -141,14 +145,15 @@ def _calls(array: hs.Array, starts: list[int]) -> dict[str, Callable[[], list[np
     return calls
 
 
-def _checked(name: str, call: Callable[[], list[np.ndarray]], array: hs.Array, starts: list[int]) -> int:
-    """Compare a call's answer with NumPy's; return how many requests it sent."""
-    before = array.session.metrics.requests
+def _checked(name: str, call: Callable[[], list[np.ndarray]], array: hs.Array, starts: list[int]) -> Sent:
+    """Compare a call's answer with NumPy's; return how many requests it sent, and the bytes that came back."""
+    before = array.session.metrics.snapshot()
     _check(name, starts, call())
-    sent = array.session.metrics.requests - before
+    after = array.session.metrics.snapshot()
+    sent = after.requests - before.requests
     if name.startswith("gap"):  # the planner was indeed replaced
         assert sent == _groups(starts, GAPS[name.removeprefix("gap ")]), f"{name} sent {sent} requests"
-    return sent
+    return sent, after.bytes - before.bytes
 
 
 def _check(name: str, starts: list[int], results: list[np.ndarray]) -> None:
@@ -188,12 +193,20 @@ def _obstore_call(cloud: Cloud, starts: list[int], gap_bytes: int) -> Callable[[
     return read
 
 
-def _compare(timings: dict[str, Timing], sent: dict[str, int]) -> tuple[float, str]:
-    """Return our time against that of the best fixed gap, and all times and requests as a line."""
-    fixed = {name: timing.best_s for name, timing in timings.items() if name.startswith("gap")}
-    ratio = timings["optimiser"].best_s / min(fixed.values())
+def _compare(timings: dict[str, Timing], sent: dict[str, Sent]) -> tuple[float, str]:
+    """Return our time against that of the best fixed gap, and all times and requests as a line.
+
+    Times are medians. Planners that send the same requests do the same: their times are put together, so that the
+    best of several is not merely the luckiest.
+    """
+    alike: dict[Sent, list[float]] = {}
+    for name, traffic in sent.items():
+        alike.setdefault(traffic, []).append(timings[name].median_s)
+    pooled = {name: statistics.mean(alike[traffic]) for name, traffic in sent.items()}
+    fixed = {name: seconds for name, seconds in pooled.items() if name.startswith("gap")}
+    ratio = pooled["optimiser"] / min(fixed.values())
     times = [
-        f"{name} {seconds_text(timing.best_s)}" + (f" by {sent[name]}" if name in sent else "")
+        f"{name} {seconds_text(timing.median_s)}" + (f" by {sent[name][0]}" if name in sent else "")
         for name, timing in timings.items()
     ]
     return ratio, f"{ratio:.3f}× {min(fixed, key=fixed.get)} ({', '.join(times)})"

@@ -47,7 +47,7 @@ class Estimate:
         return self.fetched_bytes + self.lookup_bytes
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class CostModel:
     """A profile, prices, and phi: how many seconds a dollar is worth."""
 
