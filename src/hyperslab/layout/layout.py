@@ -9,26 +9,7 @@ import numpy.typing as npt
 
 from hyperslab.layout.codecs import Size
 
-__all__ = ["ChunkKeys", "Decoder", "Extent", "Keys", "Layout", "ShardIndex", "SingleKey"]
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """The bytes `start <= byte < stop` of the object `key`."""
-
-    key: str
-    start: int
-    stop: int
-
-    @property
-    def nbytes(self) -> int:
-        return self.stop - self.start
-
-
-class Keys(Protocol):
-    """Gives the key of an object from its place in the grid of objects."""
-
-    def key(self, coords: tuple[int, ...]) -> str: ...
+__all__ = ["ChunkKeys", "Decoder", "Keys", "Layout", "ShardIndex", "SingleKey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +20,12 @@ class SingleKey:
 
     def key(self, coords: tuple[int, ...]) -> str:
         return self.name
+
+
+class Keys(Protocol):
+    """Gives the key of an object from its place in the grid of objects."""
+
+    def key(self, coords: tuple[int, ...]) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,6 +90,18 @@ def test_shares_add_up_to_what_is_fetched(array, name, method):
                 assert fetched == pytest.approx(plan.estimate.fetched_bytes)
 
 
+@pytest.mark.parametrize("method", [None, "get", "merge", "fetch", "paper"])
+def test_shares_of_shards_are_exact_once_their_indexes_are_known(array, method):
+    opened = array("shards")
+    opened.read(method="fetch")
+    for key in (np.s_[5:33, 30:70], np.s_[:, 3], np.s_[::7, ::9]):
+        plan = opened.explain(key, method=method).plan
+        assert not plan.lookups
+        assert not plan.wholes
+        fetched = float((shares_of(plan) * opened.source.layout.chunk_nbytes).sum())
+        assert fetched == pytest.approx(plan.estimate.fetched_bytes)
+
+
 def test_ways(array):
     shards = array("shards")
     shards[:10, :10]
