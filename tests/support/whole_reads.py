@@ -90,10 +90,10 @@ def read_chunk(reader: DirectoryReader | DictReader, layout: Layout, place: tupl
         nbytes = layout.index.nbytes
         table = data[:nbytes] if layout.index.location == "start" else data[-nbytes:]
         plain_nbytes = layout.chunk_nbytes if layout.plain else None
-        offsets, lengths = parse_shard_index(table, layout.index, len(data), key, chunk_nbytes=plain_nbytes)
-        if offsets[number] < 0:
+        found = parse_shard_index(table, layout.index, len(data), key, chunk_nbytes=plain_nbytes)
+        if found.offsets[number] < 0:
             return None
-        data = data[offsets[number] : offsets[number] + lengths[number]]
+        data = data[found.offsets[number] : found.offsets[number] + found.lengths[number]]
     if layout.decoder is not None:
         cells = layout.decoder.decode(data, key)
         assert cells.shape == layout.chunks

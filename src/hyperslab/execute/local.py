@@ -18,6 +18,7 @@ from hyperslab.execute.run import Job
 from hyperslab.execute.session import closed_meanwhile
 from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Mapped, Reply
+from hyperslab.store.base import changed
 
 __all__ = ["map_pieces", "run_jobs"]
 
@@ -71,21 +72,28 @@ def _map_piece(
 ) -> Mapped | None:
     """Copy one piece; return the mapping that it came out of, if any."""
     layout = pieces.layout
-    key = layout.keys.key(coords)
+    key, base = layout.keys.key(coords), layout.base
+    if layout.table is not None:
+        base = int(layout.table.offsets[layout.inner_of(coords)])
+        if base < 0:
+            target[pieces.target(piece)] = layout.fill
+            return None
     try:
-        if _read_run(store, pieces, piece, key, target):
+        if _read_run(store, pieces, piece, key, base, target):
             return None
         mapped = store.map(key)
     except NotFoundError:
         _check_root(store)
-        if not layout.sparse:
+        if layout.complete or not layout.sparse:
             raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
         target[pieces.target(piece)] = layout.fill
         return None
     check_size(layout, mapped.nbytes, key)
+    if layout.file is not None and layout.file.etag != mapped.etag:
+        raise changed(f"file {key!r}")
     data = mapped.bytes
     if mapped.nbytes != layout.chunk_nbytes:
-        data = data[layout.base : layout.base + layout.chunk_nbytes]
+        data = data[base : base + layout.chunk_nbytes]
     place_chunk(pieces, piece, target, chunk_view(layout, data))
     return mapped
 
@@ -105,7 +113,9 @@ def _inode(mapped: Mapped) -> str:
     return mapped.etag.partition("-")[0]
 
 
-def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: npt.NDArray[Any]) -> bool:
+def _read_run(
+    store: LocalStore, pieces: Pieces, piece: int, key: str, base: int, target: npt.NDArray[Any]
+) -> bool:
     """Read a piece that is one long run of bytes, block by block; say if it is one.
 
     A block stays in the processor's cache until it is copied, and there are none of the page faults of a mapping:
@@ -120,10 +130,10 @@ def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, target: n
     check_size(layout, store.nbytes(key), key)
     row = pieces.run_step(_BLOCK_BYTES)
     block = np.empty(min(nbytes, max(row, _BLOCK_BYTES // row * row)), np.uint8)
-    etag = None
+    etag = layout.file.etag if layout.file is not None else None
     for low in range(start, start + nbytes, len(block)):
         data = block[: start + nbytes - low]
-        etag = store.read_into(key, layout.base + low, data.data, if_match=etag)
+        etag = store.read_into(key, base + low, data.data, if_match=etag)
         place_bytes(pieces, piece, target, data, low)
     return True
 

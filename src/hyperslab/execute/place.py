@@ -28,7 +28,7 @@ def chunk_view(layout: Layout, data: npt.NDArray[np.uint8]) -> Array:
 def check_size(layout: Layout, nbytes: int, key: str) -> None:
     """Refuse a plain chunk whose object has another size than the metadata says: its cells would be wrong."""
     expected = layout.base + layout.chunk_nbytes
-    if layout.index is None and nbytes != expected and (layout.sparse or nbytes < expected):
+    if not layout.packed and nbytes != expected and (layout.sparse or nbytes < expected):
         raise ChunkSizeError(key, nbytes, expected)
 
 

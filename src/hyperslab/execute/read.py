@@ -355,13 +355,14 @@ def _by_store(tasks: Sequence[ReadTask]) -> Iterable[Sequence[ReadTask]]:
     if len(tasks) == 1:
         return (tasks,)
     groups: dict[tuple[str | int, int], list[ReadTask]] = {}
-    handles: dict[Hashable, list[int]] = {}
+    handles: dict[Hashable, list[Hashable]] = {}
     for task in tasks:
         # One bucket may be open with two logins; a directory is the same however often it was opened.
         here = task.store.address if isinstance(task.store, LocalStore) else id(task.store)
-        # Two handles of one array may be of different versions of it.
+        # Two handles of one array may be of different versions of it; arrays of one version of a file go together.
+        version = id(task.snapshot) if task.layout.file is None else task.layout.file
         known = handles.setdefault((here, task.layout.keys), [])
-        if id(task.snapshot) not in known:
-            known.append(id(task.snapshot))
-        groups.setdefault((here, known.index(id(task.snapshot))), []).append(task)
+        if version not in known:
+            known.append(version)
+        groups.setdefault((here, known.index(version)), []).append(task)
     return groups.values()

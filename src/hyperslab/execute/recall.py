@@ -9,8 +9,8 @@ import numpy.typing as npt
 from hyperslab.errors import ConflictError, HyperslabError
 from hyperslab.execute.run import Job, Run, Snapshot, cache_key
 from hyperslab.execute.session import Session
-from hyperslab.layout import Layout
-from hyperslab.plan import ChunkTable, Pieces
+from hyperslab.layout import ChunkTable, FileVersion, Layout
+from hyperslab.plan import Pieces
 from hyperslab.store import LocalStore, Reply, Store
 
 __all__ = ["Recall"]
@@ -35,9 +35,11 @@ class Recall:
         self._last_etags: dict[str, str] = {}
 
     def find_tables(self, reads: Sequence[Pieces]) -> None:
-        """Look for the indexes of the shards that the reads touch."""
+        """Look for the indexes of the shards that the reads touch; hold files to the version that was opened."""
         for pieces in reads:
             layout = pieces.layout
+            if layout.file is not None:
+                self._pin(layout.keys.key(()), layout.file)
             if layout.index is None:
                 continue
             for coords in {layout.object_of(chunk) for chunk in pieces.chunks()}:
@@ -48,6 +50,13 @@ class Recall:
                 table = self.session.cache.get(cache_key(self.store, layout, key, etag, "index"))
                 if table is not None:
                     self.tables[key], self.etags[key] = table, etag
+
+    def _pin(self, key: str, file: FileVersion) -> None:
+        self.sizes[key] = file.nbytes
+        if file.etag is not None:
+            self.etags[key] = file.etag
+            for snapshot in self.snapshots:
+                snapshot.etags[key] = file.etag
 
     def add_table(self, run: Run, job: Job, reply: Reply) -> None:
         """Take a shard's index that was looked up."""
@@ -61,7 +70,7 @@ class Recall:
             raise ConflictError(f"shard {job.key!r} vanished while it was read; call refresh() and read again")
         index = run.plan.lookups[job.number].layout.index
         none = np.full(index.count if index else 0, -1, np.int64)
-        self.tables[job.key] = (none, none)
+        self.tables[job.key] = ChunkTable(none, none)
 
     def has_chunk(self, layout: Layout, key: str, inner: int) -> bool:
         """Say whether a chunk is at hand; one in memory is held until the read is done."""
@@ -70,9 +79,10 @@ class Recall:
         etag = self.etags.get(key) or self._etag(key)
         if etag is None or (key, inner) in self._lost:
             return False
-        chunk = self.session.cache.get(cache_key(self.store, layout, key, etag, inner))
+        slot = layout.slot_of(inner)
+        chunk = self.session.cache.get(cache_key(self.store, layout, key, etag, slot))
         on_disk = chunk is None and self.disk is not None and layout.decoder is not None
-        if chunk is None and not (on_disk and self.disk and self.disk.has(self.store.address, key, etag, inner)):
+        if chunk is None and not (on_disk and self.disk and self.disk.has(self.store.address, key, etag, slot)):
             return False
         self.hits[key, inner] = chunk
         # What else is fetched of the object must be of the same version.
@@ -83,9 +93,9 @@ class Recall:
         """Return a chunk that is at hand; None if the disk has lost it meanwhile, which is remembered."""
         chunk = self.hits[key, inner]
         if chunk is None and self.disk is not None and layout.decoder is not None:
-            stored = self.disk.get(self.store.address, key, self.etags[key], inner)
+            stored = self.disk.get(self.store.address, key, self.etags[key], layout.slot_of(inner))
             if stored is not None:
-                return layout.decoder.decode(memoryview(stored), key)
+                return layout.decode(memoryview(stored), key, inner)
             self._lost.add((key, inner))
         return chunk
 
@@ -108,7 +118,7 @@ class Recall:
                 if key in self._last_etags or any(key in snapshot.etags for snapshot in self.snapshots):
                     continue
                 etag = disk.last_etag(address, key)
-                inner = layout.inner_of(chunk) if layout.index else 0
+                inner = layout.inner_of(chunk) if layout.packed else 0
                 if etag is not None and disk.has(address, key, etag, inner):
                     self._last_etags[key] = etag
                     yield Job(-1, key, (0, 1), 1, lookup=True)

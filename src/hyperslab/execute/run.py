@@ -16,9 +16,9 @@ from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, Inte
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
-from hyperslab.layout import Layout
+from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.shards import parse_shard_index
-from hyperslab.plan import ChunkTable, Plan
+from hyperslab.plan import Plan
 from hyperslab.store import Reply, Store
 
 __all__ = ["Job", "Run", "Snapshot", "cache_key"]
@@ -128,7 +128,7 @@ class Run:
     def _is_whole(self, job: Job) -> bool:
         """Whether a range is a chunk that is an object of its own."""
         layout = self._layout_of(job)
-        return layout.index is None and layout.sparse and job.span == (0, layout.chunk_nbytes)
+        return not layout.packed and layout.sparse and job.span == (0, layout.chunk_nbytes)
 
     def _pinned(self, number: int) -> str | None:
         """The version that a shard's index, or an earlier answer, belongs to."""
@@ -150,7 +150,7 @@ class Run:
         """Parse a shard's index and keep it for later reads."""
         layout = self.plan.lookups[job.number].layout
         table = self._parse_index(layout, reply.data, reply.object_nbytes, job.key)
-        self._keep(job, reply, layout, "index", table, table[0].nbytes * 2)
+        self._keep(job, reply, layout, "index", table, table.nbytes)
         return table
 
     def _parse_index(self, layout: Layout, data: memoryview, object_nbytes: int, key: str) -> ChunkTable:
@@ -175,7 +175,7 @@ class Run:
             if job.number in self.gone:
                 return
             # An answer, or the index that told where to look, has been seen.
-            indexed = isinstance(job.span, tuple) and self._layout_of(job).index is not None
+            indexed = isinstance(job.span, tuple) and self._layout_of(job).packed
             if indexed or job.key in self.etags or job.key in self.sizes:
                 raise ConflictError(f"object {job.key!r} vanished while it was read; call refresh() and read again")
             self.gone.add(job.number)
@@ -192,8 +192,8 @@ class Run:
         """Put fill values where a chunk is not stored."""
         read, piece = self.plan.read_of(owner)
         pieces = self.plan.reads[read]
-        if not pieces.layout.sparse:
-            raise IntegrityError(f"object {key!r} is gone; the array cannot be read without it")
+        if pieces.layout.complete or not pieces.layout.sparse:
+            raise IntegrityError(f"object {key or self.where(owner)[0]!r} is gone; the array cannot be read without it")
         self.targets[read][pieces.target(piece)] = pieces.layout.fill
 
     def place(self, owner: int, chunk: npt.NDArray[Any]) -> None:
@@ -212,17 +212,17 @@ class Run:
             raise IntegrityError(
                 f"shard {job.key!r} holds {len(data)} bytes, less than its index of {layout.index.nbytes}"
             )
-        offsets, lengths = self._parse_index(layout, data[span].data, len(data), job.key)
-        self._keep(job, reply, layout, "index", (offsets, lengths), offsets.nbytes * 2)
+        table = self._parse_index(layout, data[span].data, len(data), job.key)
+        self._keep(job, reply, layout, "index", table, table.nbytes)
         for owner in owners:
             _, inner = self.where(owner)
-            low = int(offsets[inner])
+            low, high = int(table.offsets[inner]), int(table.offsets[inner] + table.lengths[inner])
             if low < 0:
                 self.fill(owner)
             elif layout.plain:
-                self.place(owner, self._plain_chunk(owner, data[low : low + int(lengths[inner])], job.key))
+                self.place(owner, self._plain_chunk(owner, data[low:high], job.key))
             else:
-                self._decode(job, reply, data[low : low + int(lengths[inner])], [owner])
+                self._decode(job, reply, data[low:high], [owner])
 
     def _plain_chunk(self, owner: int, data: Bytes, key: str) -> npt.NDArray[Any]:
         layout = self.plan.reads[self.plan.read_of(owner)[0]].layout
@@ -270,15 +270,15 @@ class Run:
         if layout.decoder is None:
             chunk = self._plain_chunk(owners[0], data, job.key)
         else:
-            chunk = layout.decoder.decode(data.data, job.key)
             _, inner = self.where(owners[0])
+            chunk, slot = layout.decode(data.data, job.key, inner), layout.slot_of(inner)
             if self._keeps_chunks:
                 # A view of a long answer would keep all of it in memory.
                 view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, data)
-                self._keep(job, reply, layout, inner, chunk.copy() if view else chunk, chunk.nbytes)
+                self._keep(job, reply, layout, slot, chunk.copy() if view else chunk, chunk.nbytes)
             if self.disk is not None and reply.etag is not None:
                 self._note_version(job.key, reply.etag)
-                self.disk.put(self.store.address, job.key, reply.etag, inner, data.data)
+                self.disk.put(self.store.address, job.key, reply.etag, slot, data.data)
         for owner in owners:
             self.place(owner, chunk)
 
@@ -290,7 +290,7 @@ class Run:
         """Return the key of the object that holds an owner's chunk, and which of its chunks that is."""
         read, piece = self.plan.read_of(owner)
         layout, chunk = self.plan.reads[read].layout, self._chunks_of(read)[piece]
-        return layout.keys.key(layout.object_of(chunk)), layout.inner_of(chunk) if layout.index else 0
+        return layout.keys.key(layout.object_of(chunk)), layout.inner_of(chunk) if layout.packed else 0
 
     def _chunks_of(self, read: int) -> list[tuple[int, ...]]:
         if read not in self._coords:

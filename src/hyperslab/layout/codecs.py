@@ -79,6 +79,12 @@ class ChunkDecoder:
         cells = flat.view(self.stored).reshape([self.chunks[axis] for axis in self.order])
         return cells.transpose(_inverse(self.order))
 
+    def for_mask(self, mask: int) -> "ChunkDecoder":
+        """Return the decoder of chunks that lack some of the codecs: bit n stands for the n-th in order of encoding."""
+        codecs = [codec for codec, _ in reversed(self.stages)]
+        kept = [codec for n, codec in enumerate(codecs) if not mask >> n & 1]
+        return chunk_decoder(kept, chunks=self.chunks, stored=self.stored, order=self.order)
+
 
 def chunk_decoder(
     codecs: "Iterable[Codec]",

@@ -7,9 +7,11 @@ from typing import Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.errors import InternalError
 from hyperslab.layout.codecs import Size
+from hyperslab.layout.table import ChunkTable
 
-__all__ = ["ChunkKeys", "Decoder", "Keys", "Layout", "ShardIndex", "SingleKey"]
+__all__ = ["ChunkKeys", "Decoder", "FileVersion", "Keys", "Layout", "ShardIndex", "SingleKey"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,18 @@ class Decoder(Protocol):
         """
         ...
 
+    def for_mask(self, mask: int) -> "Decoder":
+        """Return the decoder of chunks that were stored without the filters whose bits are set."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileVersion:
+    """The version of a file that places in it were read from; they hold for no other."""
+
+    etag: str | None
+    nbytes: int
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
@@ -87,6 +101,9 @@ class Layout:
     The array is cut into objects of `object_shape` cells, an object into chunks of `chunks` cells
     (the same unless it is a shard). Chunks at the edge are stored whole. A chunk without a decoder
     is plain: its cells lie row-major over the axes in `order`, as `stored` says, from byte `base` on.
+
+    With a `table` all chunks lie in one object, where it says; no index has to be looked up. `file` is the version
+    of the object that the table, or `base`, belongs to.
     """
 
     shape: tuple[int, ...]
@@ -102,15 +119,27 @@ class Layout:
     base: int = 0
     # A chunk that is not there: fill values (Zarr's rule), or an error (`.npy`).
     sparse: bool = True
+    # Every object was written, so that one that is not there is lost.
+    complete: bool = False
+    table: ChunkTable | None = None
+    file: FileVersion | None = None
 
     def __post_init__(self) -> None:
-        if not self.object_shape:
+        if self.table is not None:
+            whole = tuple([c * max(1, n) for c, n in zip(self.chunks, self.grid, strict=True)])
+            object.__setattr__(self, "object_shape", whole)
+        elif not self.object_shape:
             object.__setattr__(self, "object_shape", self.chunks)
 
     @property
     def plain(self) -> bool:
         """Whether parts of a chunk can be read."""
         return self.decoder is None
+
+    @property
+    def packed(self) -> bool:
+        """Whether an object holds several chunks, each where a table says."""
+        return self.index is not None or self.table is not None
 
     @property
     def chunk_nbytes(self) -> int:
@@ -133,7 +162,7 @@ class Layout:
 
     def object_of(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
         """Return the place of the object that holds a chunk, in the grid of objects."""
-        if self.index is None:
+        if not self.packed:
             return chunk
         return tuple([c // n for c, n in zip(chunk, self.chunks_per_object, strict=True)])
 
@@ -143,6 +172,19 @@ class Layout:
         for c, n in zip(chunk, self.chunks_per_object, strict=True):
             inner = inner * n + c % n
         return inner
+
+    def slot_of(self, inner: int) -> int:
+        """Return what tells a chunk from all others in its object: in a file with several arrays, its place."""
+        return inner if self.table is None else int(self.table.offsets[inner])
+
+    def decode(self, data: memoryview, key: str, inner: int) -> npt.NDArray[np.generic]:
+        """Return the cells of an encoded chunk."""
+        decoder, masks = self.decoder, None if self.table is None else self.table.masks
+        if decoder is None:
+            raise InternalError(f"chunk {key!r} is plain")
+        if masks is not None and masks[inner]:
+            decoder = decoder.for_mask(int(masks[inner]))
+        return decoder.decode(data, key)
 
     @property
     def nbytes(self) -> int:

@@ -7,6 +7,7 @@ from hyperslab.errors import IntegrityError
 from hyperslab.layout.checksums import crc32c
 from hyperslab.layout.codecs import ByteArray
 from hyperslab.layout.layout import ShardIndex
+from hyperslab.layout.table import ChunkTable
 
 __all__ = ["parse_shard_index"]
 
@@ -22,15 +23,15 @@ def parse_shard_index(
     key: str,
     *,
     chunk_nbytes: int | None = None,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Return the offsets and lengths of a shard's chunks, -1 for those that are not stored.
+) -> ChunkTable:
+    """Return where a shard's chunks lie.
 
     `object_nbytes` is the shard's size where it is known. `chunk_nbytes`, given for plain chunks, is
     the length that every stored one must have.
 
     >>> table = np.array([[0, 8], [2**64 - 1, 2**64 - 1]], "<u8")
-    >>> parse_shard_index(memoryview(table.tobytes()), ShardIndex(2, "end", False), 40, "s")
-    (array([ 0, -1]), array([ 8, -1]))
+    >>> parse_shard_index(memoryview(table.tobytes()), ShardIndex(2, "end", False), 40, "s").offsets
+    array([ 0, -1])
     """
     raw: ByteArray = np.frombuffer(data, np.uint8)
     if raw.nbytes != index.nbytes:
@@ -47,7 +48,7 @@ def parse_shard_index(
     _check_bounds(table[~absent], index, object_nbytes, key, chunk_nbytes)
     # Read as signed, a missing chunk's entry is -1 already.
     signed = table.view("<i8").astype(np.int64)
-    return np.ascontiguousarray(signed[:, 0]), np.ascontiguousarray(signed[:, 1])
+    return ChunkTable(np.ascontiguousarray(signed[:, 0]), np.ascontiguousarray(signed[:, 1]))
 
 
 def _check_bounds(

@@ -3,7 +3,7 @@
 from hyperslab.plan.budget import Budget
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces, pieces_of
-from hyperslab.plan.plan import ChunkTable, Method, Plan, check_method, direct_plan, make_plan
+from hyperslab.plan.plan import Method, Plan, check_method, direct_plan, make_plan
 from hyperslab.plan.prices import Prices
 from hyperslab.plan.profile import Profile
 from hyperslab.plan.ranges import Needs, Ranges, Units
@@ -11,7 +11,6 @@ from hyperslab.plan.ranges import Needs, Ranges, Units
 __all__ = [
     "BoxPieces",
     "Budget",
-    "ChunkTable",
     "CostModel",
     "Estimate",
     "Method",

@@ -7,16 +7,13 @@ from math import prod
 import numpy as np
 
 from hyperslab.errors import IntegrityError
-from hyperslab.layout import Layout
+from hyperslab.layout import ChunkTable, Layout
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.pieces import BoxPieces, Pieces
 from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
 from hyperslab.plan.shards import choose_wholes
 
-__all__ = ["ChunkTable", "Draft", "IsCached"]
-
-# Offsets and lengths of a shard's chunks; -1 where a chunk is not stored.
-ChunkTable = tuple[Ints, Ints]
+__all__ = ["Draft", "IsCached"]
 
 # Says of (layout, object key, chunk within the object) whether the decoded chunk is at hand.
 IsCached = Callable[[Layout, str, int], bool]
@@ -52,8 +49,8 @@ class Draft:
     def add(self, read: Pieces) -> None:
         """Take in what a read needs; its pieces get the next owners' numbers."""
         self.bases.append(self.count)
-        if read.layout.index is not None:
-            self._add_sharded(read)
+        if read.layout.packed:
+            self._add_packed(read)
         elif read.layout.plain:
             self._add_plain(read)
         else:
@@ -130,8 +127,8 @@ class Draft:
             self.whole_bytes[number] = layout.stored_size.nbytes
             self.exact = self.exact and layout.stored_size.exact
 
-    def _add_sharded(self, read: Pieces) -> None:
-        """Chunks inside shards: ranges where the shard's index is known, else its lookup, or the shard whole."""
+    def _add_packed(self, read: Pieces) -> None:
+        """Chunks inside objects: ranges where the object's table is known, else its lookup, or the object whole."""
         layout = read.layout
         wanted: dict[int, list[tuple[int, int]]] = {}
         for piece, coords in enumerate(read.chunks()):
@@ -148,8 +145,8 @@ class Draft:
                 self.wholes.setdefault(number, []).extend(self.count + piece for piece, _ in pairs)
                 self.whole_bytes[number] = prod(layout.chunks_per_object) * layout.stored_size.nbytes + index_nbytes
                 self.exact = False
-            elif self.keys[number] in self.tables:
-                extents += self._found(number, pairs)
+            elif (table := self._table(layout, number)) is not None:
+                extents += self._found(number, table, pairs)
             else:
                 self.lookups[number] = read
                 self.unknown[number] = self.unknown.get(number, 0) + len(pairs)
@@ -162,7 +159,7 @@ class Draft:
 
     def _wholes_of(self, layout: Layout, wanted: dict[int, int]) -> set[int]:
         """Say which shards to fetch whole, given how many chunks are wanted of each."""
-        unknown = {number: count for number, count in wanted.items() if self.keys[number] not in self.tables}
+        unknown = {number: count for number, count in wanted.items() if self._table(layout, number) is None}
         if self.settled:
             return set(unknown)
         # Two reads of one shard must agree.
@@ -172,12 +169,16 @@ class Draft:
             wholes |= choose_wholes(layout, open_choice, self.model)
         return wholes
 
-    def _found(self, number: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
-        """Return (piece, object, start, stop) of the chunks that a shard's index lists; the others are absent."""
-        offsets, lengths = self.tables[self.keys[number]]
+    def _table(self, layout: Layout, number: int) -> ChunkTable | None:
+        return self.tables.get(self.keys[number]) if layout.table is None else layout.table
+
+    def _found(
+        self, number: int, table: ChunkTable, pairs: list[tuple[int, int]]
+    ) -> list[tuple[int, int, int, int]]:
+        """Return (piece, object, start, stop) of the chunks that a table lists; the others are absent."""
         found = []
         for piece, inner in pairs:
-            low, nbytes = int(offsets[inner]), int(lengths[inner])
+            low, nbytes = int(table.offsets[inner]), int(table.lengths[inner])
             if low < 0:
                 self.absent.append(self.count + piece)
             elif nbytes == 0:

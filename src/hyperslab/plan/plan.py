@@ -8,17 +8,17 @@ from typing import Literal, TypeGuard, get_args
 import numpy as np
 
 from hyperslab.errors import InvalidInputError
-from hyperslab.layout import Layout
+from hyperslab.layout import ChunkTable, Layout
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.decompose import stored_strides
-from hyperslab.plan.draft import ChunkTable, Draft, IsCached
+from hyperslab.plan.draft import Draft, IsCached
 from hyperslab.plan.optimise import fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
 from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces
 from hyperslab.plan.ranges import Needs, Ranges
 from hyperslab.selection import AxisParts
 
-__all__ = ["ChunkTable", "Method", "Plan", "check_method", "direct_plan", "make_plan"]
+__all__ = ["Method", "Plan", "check_method", "direct_plan", "make_plan"]
 
 Method = Literal["get", "merge", "fetch", "paper"]
 
@@ -143,7 +143,7 @@ def _is_small_box(read: Pieces) -> TypeGuard[BoxPieces]:
     return (
         isinstance(read, BoxPieces)
         and read.layout.plain
-        and read.layout.index is None
+        and not read.layout.packed
         and read.cells <= _SMALL_CELLS
         and all([len(part.chunks) == 1 and part.picks is None for part in read.parts])
     )

@@ -25,7 +25,8 @@ def test_reads_offsets_and_lengths(checksum, location, known):
     index = ShardIndex(3, location, checksum)
     first = index.nbytes if location == "start" else 0
     data = packed([[first, 10], [MISSING, MISSING], [first + 10, 30]], checksum=checksum)
-    offsets, lengths = parse_shard_index(data, index, 40 + index.nbytes if known else None, "s")
+    table = parse_shard_index(data, index, 40 + index.nbytes if known else None, "s")
+    offsets, lengths = table.offsets, table.lengths
     assert (offsets.tolist(), lengths.tolist()) == ([first, -1, first + 10], [10, -1, 30])
     assert (offsets.dtype, lengths.dtype) == (np.int64, np.int64)
 
@@ -78,9 +79,10 @@ def test_any_flipped_bit_is_seen(at, bit):
 @given(table=st.binary(min_size=64, max_size=64), object_nbytes=st.none() | st.integers(0, 2**40))
 def test_any_table_is_within_bounds_or_refused(table, object_nbytes):
     try:
-        offsets, lengths = parse_shard_index(memoryview(table), ShardIndex(4, "end", False), object_nbytes, "s")
+        found = parse_shard_index(memoryview(table), ShardIndex(4, "end", False), object_nbytes, "s")
     except IntegrityError:
         return
+    offsets, lengths = found.offsets, found.lengths
     stored = offsets >= 0
     assert ((offsets[stored] + lengths[stored]) <= (object_nbytes or 2**62)).all()
     assert (offsets[~stored] == -1).all()

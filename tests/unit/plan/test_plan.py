@@ -10,7 +10,7 @@ from support.brute import cell_bytes, ledger_of, rows_of, spelled_out
 from support.profiles import times
 
 from hyperslab.errors import IntegrityError, InvalidInputError
-from hyperslab.layout import ChunkKeys, Layout, ShardIndex
+from hyperslab.layout import ChunkTable, ChunkKeys, Layout, ShardIndex
 from hyperslab.layout.codecs import Size
 from hyperslab.layout.layout import SingleKey
 from hyperslab.plan import CostModel, Prices, Profile, check_method, direct_plan, make_plan, pieces_of
@@ -235,7 +235,7 @@ def test_two_reads_of_an_encoded_chunk_fetch_it_once():
 
 # Shards
 
-TABLE = (np.array([0, 100, -1, 30]), np.array([30, 25, -1, 70]))
+TABLE = ChunkTable(np.array([0, 100, -1, 30]), np.array([30, 25, -1, 70]))
 
 
 def test_chunks_of_a_shard_whose_index_is_known():
@@ -252,7 +252,7 @@ def test_chunks_of_a_shard_whose_index_is_known():
 def test_two_chunks_of_a_shard_at_one_place():
     """Writers may store equal chunks once."""
     layout = sharded((40,), (10,), (40,), Decoder())
-    table = (np.array([0, 50, 0, 40]), np.array([50, 20, 50, 20]))
+    table = ChunkTable(np.array([0, 50, 0, 40]), np.array([50, 20, 50, 20]))
     for method in METHODS:
         plan = make_plan([read(layout)], S3, method, tables={"s/c/0": table})
         assert plan.needs.overlapping
@@ -262,7 +262,7 @@ def test_two_chunks_of_a_shard_at_one_place():
 
 def test_a_chunk_without_bytes_is_refused():
     layout = sharded((40,), (10,), (40,), Decoder())
-    table = (np.array([0, 50, 50, 60]), np.array([50, 0, 10, 20]))
+    table = ChunkTable(np.array([0, 50, 50, 60]), np.array([50, 0, 10, 20]))
     with pytest.raises(IntegrityError, match="index of shard 's/c/0' has a chunk of 0 bytes"):
         make_plan([read(layout)], S3, tables={"s/c/0": table})
 
@@ -270,7 +270,7 @@ def test_a_chunk_without_bytes_is_refused():
 def test_rows_of_plain_chunks_in_a_shard():
     layout = sharded((8, 8), (4, 4), (8, 8))
     # Stored in another order than the grid's.
-    table = (np.array([128, 0, 64, 192]), np.array([64, 64, 64, 64]))
+    table = ChunkTable(np.array([128, 0, 64, 192]), np.array([64, 64, 64, 64]))
     plan = make_plan([read(layout, (slice(1, 3), slice(2, 6)))], S3, "fetch", tables={"s/c/0/0": table})
     assert rows_of(plan.requests) == [(0, 16, 24), (0, 32, 40), (0, 152, 160), (0, 168, 176)]
     assert plan.needs.owners.tolist() == [1, 1, 0, 0]
