@@ -9,6 +9,9 @@ BIN  := $(VENV)/bin
 # Errors only: the lines above each call say what goes on.
 PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 
+# Azure's emulator, a program for Node. Newer ones want a newer Node.
+AZURITE := 3.35.0
+
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
@@ -27,7 +30,7 @@ help:  ## show this list
 demo: $(VENV)/.core  ## see what Hyperslab does: no server, no account
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: lint  ## lint, then run all tests, doctests and the docs' Python blocks
+test: lint $(VENV)/.azurite-$(AZURITE)  ## lint, then run all tests, doctests and the docs' Python blocks
 	@echo "» tests, $(WORKERS) at a time"
 	@$(PYTEST) $(ARGS)
 
@@ -45,7 +48,7 @@ format: $(VENV)/.test  ## sort imports and format all files
 	@$(BIN)/ruff check --quiet --select I --fix .
 	@$(BIN)/ruff format --quiet .
 
-soak: $(VENV)/.test  ## the same tests with far more cases; takes hours
+soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE)  ## the same tests with far more cases; takes hours
 	@echo "» soak, $(WORKERS) at a time"
 	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
 
@@ -84,6 +87,15 @@ $(VENV)/.test: pyproject.toml | $(BIN)/python
 	            echo "» '$$extra' cannot be installed here: its tests skip (why: $(VENV)/.pip-$$extra)"; \
 	    done; }; fi
 	@touch $(VENV)/.core $@
+
+# The same for Azurite, which npm installs. Without its stamp it is tried again the next time.
+$(VENV)/.azurite-$(AZURITE): | $(BIN)/python
+	@if ! command -v npm > /dev/null; then why="npm is not there"; \
+	else echo "» installing Azurite, Azure's emulator, for tests (once, under a minute)"; \
+	    npm install --prefix $(VENV)/azurite --no-audit --no-fund --loglevel=error azurite@$(AZURITE) \
+	        > $(VENV)/.npm 2>&1 && touch $@ || why="npm failed (why: $(VENV)/.npm)"; fi; \
+	if [ -z "$$why" ]; then exit 0; fi; \
+	echo "» Azurite cannot be installed here: $$why; its tests skip"; [ "$(CI)" != true ]
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and the libraries it is measured against (once, a minute or two)"

@@ -11,17 +11,23 @@ __all__ = [
     "GIB_SHAPE",
     "IMAGE_CHUNKS",
     "IMAGE_SHAPE",
+    "MANY_SHAPE",
     "gib",
     "gib_part",
     "image",
     "image_h5",
+    "image_h5_gzip",
     "image_tiledb",
     "image_zarr",
+    "many_cells",
+    "many_chunks_h5",
 ]
 
 IMAGE_SHAPE, IMAGE_CHUNKS = (8192, 8192), (2048, 2048)
 # 1 GiB of int32: 64 chunks of 16 MiB.
 GIB_SHAPE, GIB_CHUNKS = (16384, 16384), (2048, 2048)
+# 400 × 250 chunks.
+MANY_SHAPE, MANY_CHUNKS = (12800, 8000), (32, 32)
 
 
 def folder() -> Path:
@@ -56,6 +62,37 @@ def image_h5() -> Path:
             file.create_dataset("a", data=image(), chunks=IMAGE_CHUNKS)
 
     return _kept("image.h5", write)
+
+
+def image_h5_gzip() -> Path:
+    """Return the array as HDF5, chunks of 1 MiB compressed by gzip after shuffling, as many files have it."""
+    import h5py
+
+    def write(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            file.create_dataset("a", data=image(), chunks=(512, 512), compression="gzip", shuffle=True)
+
+    return _kept("image-gzip.h5", write)
+
+
+def many_chunks_h5() -> Path:
+    """Return an HDF5 file with 100,000 chunks of 4 KiB, written one after another: its index lies all over the file."""
+    import h5py
+
+    def write(path: Path) -> None:
+        with h5py.File(path, "w") as file:
+            dataset = file.create_dataset("a", MANY_SHAPE, "i4", chunks=MANY_CHUNKS)
+            for row in range(0, MANY_SHAPE[0], MANY_CHUNKS[0]):
+                rows = slice(row, row + MANY_CHUNKS[0])
+                dataset[rows] = many_cells(rows, slice(0, MANY_SHAPE[1]))
+
+    return _kept("many-chunks.h5", write)
+
+
+def many_cells(rows: slice, columns: slice) -> np.ndarray:
+    """Return a part of that array, as NumPy makes it: cells count up."""
+    y, x = np.arange(rows.start, rows.stop, dtype=np.int32), np.arange(columns.start, columns.stop, dtype=np.int32)
+    return y[:, None] * np.int32(MANY_SHAPE[1]) + x
 
 
 def image_tiledb() -> Path:

@@ -57,23 +57,23 @@ def read_once(url: str, options: dict[str, str]) -> None:
 
     array = hs.open(url, storage_options=options or None)
     array[0, :1]
-    _forget_peak()
-    before = _resident("VmRSS")
+    forget_peak()
+    before = resident("VmRSS")
     started = time.perf_counter()
     cells = array[...]
     seconds = time.perf_counter() - started
-    peak = _resident("VmHWM")
+    peak = resident("VmHWM")
     assert np.array_equal(cells[2047], data.gib_part(0, 2048)[-1])
     assert np.array_equal(cells[-1], data.gib_part(data.GIB_SHAPE[0] - 2048, 2048)[-1])
     print(json.dumps({"seconds": seconds, "before": before, "result": cells.nbytes, "peak": peak}))
 
 
-def _forget_peak() -> None:
+def forget_peak() -> None:
     """Start the count of the peak anew; `ru_maxrss` could not, and starts with the parent's."""
     Path("/proc/self/clear_refs").write_text("5")
 
 
-def _resident(field: str) -> int:
+def resident(field: str) -> int:
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
 

@@ -1,7 +1,7 @@
 """Hyperslab: an array store that plans every read."""
 
 from hyperslab import errors
-from hyperslab.array import Array, Group, LazyArray, open, read_many
+from hyperslab.array import Array, Group, LazyArray, copy, create, create_group, open, read_many, save, seal
 from hyperslab.execute import ReadRecord, Session
 from hyperslab.plan import Budget, Prices, Profile
 from hyperslab.plan.explain import Explanation
@@ -18,7 +18,12 @@ __all__ = [
     "Profile",
     "ReadRecord",
     "Session",
+    "copy",
+    "create",
+    "create_group",
     "errors",
     "open",
     "read_many",
+    "save",
+    "seal",
 ]

@@ -1,8 +1,9 @@
 """Arrays and groups as the user sees them: thin methods over the rooms below."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,19 +23,51 @@ from hyperslab.execute import (
     plan_reads,
     read,
 )
-from hyperslab.formats import ArraySource, GroupSource, member_names, open_member, open_source
+from hyperslab.execute.write import StoreWriter
+from hyperslab.formats import (
+    ArraySource,
+    GroupSource,
+    locate_chunks,
+    member_names,
+    open_member,
+    open_source,
+    reopen,
+)
+from hyperslab.formats.copying import Place, copy_tree, member_place, save_array, seal_tree, showing
+from hyperslab.formats.documents import Attributes, change_attributes
+from hyperslab.formats.zarr_array import ZarrArray, check_format
+from hyperslab.formats.zarr_create import LayoutName, NewArray
+from hyperslab.formats.zarr_shape import append, resize
+from hyperslab.layout import Layout
 from hyperslab.plan import Budget, Method, Plan
 from hyperslab.plan.explain import Explanation, explain
 from hyperslab.selection import Points, Selection, compose, parse, parse_points
-from hyperslab.store import Store, locate
+from hyperslab.store import LocalStore, Store, locate
 
-__all__ = ["Array", "Group", "LazyArray", "open", "read_many"]
+__all__ = [
+    "Array",
+    "Group",
+    "LazyArray",
+    "copy",
+    "create",
+    "create_group",
+    "open",
+    "read_many",
+    "save",
+    "seal",
+]
+
+Mode = Literal["r", "r+"]
 
 
 def open(
-    url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None
+    url: Any,
+    mode: Mode = "r",
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    session: Session | None = None,
 ) -> "Array | Group":
-    """Open the array or group at `url`; its format is found out.
+    """Open the array or group at `url`; its format is found out. Mode "r+" allows to change it.
 
     `url` is a local path, `file://`, `memory://name/…` or `s3://bucket/…`; a path may go on inside
     (`store.zarr/group/array`). `storage_options` are for the store: `endpoint`, `anonymous`, `region`,
@@ -47,14 +80,138 @@ def open(
     ...     a[1, ::-1]
     array([7, 6, 5, 4])
     """
+    if mode not in ("r", "r+"):
+        raise InvalidInputError(f"mode is 'r' or 'r+', not {mode!r}; hs.create and hs.save make new arrays")
     check_kind("session", session, Session)
     session = default_session() if session is None else session
     store, path = locate(url, storage_options)
-    return _wrap(open_source(StoreReader(session, store), str(url), path), store, session)
+    source = open_source(StoreReader(session, store), str(url), path)
+    if mode == "r+":
+        check_format(source.format, source.url)
+    return _wrap(source, store, session, writable=mode == "r+")
 
 
-def _wrap(source: ArraySource | GroupSource, store: Store, session: Session) -> "Array | Group":
-    return Array(source, store, session) if isinstance(source, ArraySource) else Group(source, store, session)
+def _wrap(
+    source: ArraySource | GroupSource, store: Store, session: Session, *, writable: bool = False
+) -> "Array | Group":
+    kind: type[Array] | type[Group] = Array if isinstance(source, ArraySource) else Group
+    return kind(source, store, session, writable=writable)  # type: ignore[arg-type]
+
+
+def create(
+    url: Any,
+    shape: Any,
+    dtype: npt.DTypeLike,
+    *,
+    chunks: Any = None,
+    shards: Any = None,
+    layout: LayoutName = "default",
+    fill_value: Any = 0,
+    dims: Sequence[str | None] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+) -> "Array":
+    """Create a Zarr array at `url` that holds the fill value everywhere, and return it to be written.
+
+    chunks      cells that are compressed, and read, together (default: about 256 KiB, see the guide on writing)
+    shards      cells of one object, a multiple of `chunks` (default: about 16 MiB)
+    layout      "default": compressed and with checksums; "plain": neither, so that any part of a chunk can be read
+    fill_value  what cells hold that were never written
+    dims        names of the axes
+    overwrite   replace what is stored there, with all below it
+    """
+    place = _new_place(url, storage_options, session)
+    new = NewArray(shape, dtype, chunks, shards, layout, fill_value, dims, attrs)
+    return _created(place, place.create(new, overwrite=overwrite))
+
+
+def save(
+    url: Any,
+    array: Any,
+    *,
+    chunks: Any = None,
+    shards: Any = None,
+    layout: LayoutName = "default",
+    fill_value: Any = 0,
+    dims: Sequence[str | None] | None = None,
+    attrs: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+) -> "Array":
+    """Write an array as a Zarr array at `url`, and return that; arguments as for `create`.
+
+    `array` is anything like a NumPy array, also one that is larger than memory (a memory map, an opened array, an h5py
+    dataset): it is written part by part. Once all of it is stored, an object that is lost is noticed.
+    """
+    settings = {
+        "chunks": chunks, "shards": shards, "layout": layout, "fill_value": fill_value, "dims": dims, "attrs": attrs,
+    }  # fmt: skip
+    place = _new_place(url, storage_options, session)
+    return _created(place, save_array(place, array, settings, overwrite=overwrite, threads=isinstance(array, Array)))
+
+
+def create_group(
+    url: Any,
+    *,
+    attrs: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+) -> "Group":
+    """Create a Zarr group at `url`."""
+    place = _new_place(url, storage_options, session)
+    return Group(place.create_group(attrs, overwrite=overwrite), place.store, place.session, writable=True)
+
+
+def copy(
+    source: Any,
+    url: Any,
+    *,
+    chunks: Any = None,
+    shards: Any = None,
+    layout: LayoutName = "default",
+    overwrite: bool = False,
+    progress: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+) -> "Array | Group":
+    """Copy an array, or a group with all below it, to a new Zarr store at `url`, and return that.
+
+    `source` is opened already, or a URL. Calling again after an interruption goes on where it was. `progress` is True
+    for a bar on the terminal, or a function of (done_bytes, total_bytes). `storage_options` are for `url`.
+    """
+    place = _new_place(url, storage_options, session)
+    found = source if isinstance(source, (Array, Group)) else open(source, session=place.session)
+    settings = {"chunks": chunks, "shards": shards, "layout": layout}
+    with showing(progress, f"copying to {place.url}") as tell:
+        copied = copy_tree(found, place, settings, overwrite=overwrite, progress=tell)
+    return _wrap(copied, place.store, place.session, writable=True)
+
+
+def seal(
+    url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None
+) -> "Array | Group":
+    """Sign the metadata of the array, or of the group and all below it, as it is stored now.
+
+    Of arrays, chunks that were never written are written as fill values: from then on one that is gone is an error.
+    """
+    place = _new_place(url, storage_options, session)
+    return _wrap(seal_tree(place), place.store, place.session, writable=True)
+
+
+def _new_place(url: Any, options: Mapping[str, Any] | None, session: Session | None) -> Place:
+    check_kind("session", session, Session)
+    store, path = locate(url, options, create=True)
+    if isinstance(store, LocalStore) and path:
+        raise InvalidInputError(f"{str(url)!r} is a file; arrays and groups are written as directories")
+    return Place(default_session() if session is None else session, store, path, str(url))
+
+
+def _created(place: Place, array: ZarrArray) -> "Array":
+    return Array(array.source, place.store, place.session, writable=True, changes=array)
 
 
 def read_many(
@@ -86,10 +243,19 @@ class Array:
     A handle is a snapshot of the array's metadata as of opening; `refresh()` gives a new one.
     """
 
-    def __init__(self, source: ArraySource, store: Store, session: Session) -> None:
-        self.source, self.store, self.session = source, store, session
-        self.snapshot = Snapshot()
-        self.shape, self.dtype = source.layout.shape, source.layout.dtype
+    def __init__(
+        self,
+        source: ArraySource,
+        store: Store,
+        session: Session,
+        *,
+        writable: bool = False,
+        changes: ZarrArray | None = None,
+    ) -> None:
+        self.source, self.store, self.session, self.writable = source, store, session, writable
+        self.snapshot = Snapshot() if changes is None else changes.snapshot
+        self.shape, self.dtype = source.layout.shape, source.dtype
+        self._changes = changes
 
     @property
     def url(self) -> str:
@@ -100,6 +266,13 @@ class Array:
     def name(self) -> str:
         """The last part of the array's path."""
         return self.source.url.rstrip("/").rpartition("/")[2]
+
+    @property
+    def layout(self) -> Layout:
+        """Where the cells lie. In an HDF5 file, the index of the chunks is read when it is first needed."""
+        if self.source.chunks is not None:
+            self.source = locate_chunks(StoreReader(self.session, self.store), self.source)
+        return self.source.layout
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -125,9 +298,9 @@ class Array:
         return self.source.layout.nbytes
 
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        """The user's attributes."""
-        return self.source.attrs
+    def attrs(self) -> Attributes:
+        """The user's attributes: `array.attrs["units"] = "m"` stores one."""
+        return Attributes(self.source.attrs, self._set_attrs)
 
     @property
     def dims(self) -> tuple[str | None, ...] | None:
@@ -165,6 +338,22 @@ class Array:
         read(self.session, (result.task,), _PLAIN_READ)
         return result.get()
 
+    def __setitem__(self, key: Any, values: Any) -> None:
+        """Write values into the selected cells, broadcast and cast as NumPy does."""
+        self._changed(self._writing().assign(self._parse(key), values))
+
+    def resize(self, shape: Any) -> None:
+        """Change the array's shape in place; new cells hold the fill value, cells outside of it are deleted."""
+        self._changed(resize(self._writing(), shape))
+
+    def append(self, values: Any, axis: int = 0) -> None:
+        """Add cells at the end of an axis; until all are stored, readers see the array as it was."""
+        self._changed(append(self._writing(), values, axis))
+
+    def seal(self) -> None:
+        """Write what was never written as fill values, so that from now on an object that is gone is an error."""
+        self._changed(self._writing().complete())
+
     def read(
         self,
         key: Any = ...,
@@ -199,9 +388,9 @@ class Array:
         deadline: float | None = None,
     ) -> Any:
         """Read a selection without blocking the running event loop; options as for `read`."""
-        result = self._result(key, out)
+        result = await _off_loop(self.source.chunks, self._result, key, out)
         await aread(self.session, (result.task,), Options(phi, budget, method, deadline))
-        return result.get()
+        return await _off_loop(self.source.cells, result.get)
 
     def read_boxes(self, keys: Iterable[Any], **options: Any) -> list[npt.NDArray[Any]]:
         """Read several selections by one plan: bytes that they share are fetched once."""
@@ -224,24 +413,58 @@ class Array:
 
     def refresh(self) -> "Array":
         """Return the array as it is stored now."""
-        reader, path = StoreReader(self.session, self.store), self.source.path
-        fresh = open_source(reader, self.url, path)
+        reader = StoreReader(self.session, self.store)
+        fresh = reopen(reader, self.source)
         if not isinstance(fresh, ArraySource):
             raise NotFoundError(f"{self.url!r} is not an array any more")
-        return Array(fresh, self.store, self.session)
+        return Array(fresh, self.store, self.session, writable=self.writable)
+
+    def _writing(self) -> ZarrArray:
+        _check_writable(self)
+        if self._changes is None:
+            self._changes = ZarrArray(self.session, self.store, self.source, self.snapshot)
+        return self._changes
+
+    def _changed(self, _: object = None) -> None:
+        if self._changes is not None:
+            self.source = self._changes.source
+            self.shape = self.source.layout.shape
+
+    def _set_attrs(self, sets: Mapping[str, Any], drops: Iterable[str]) -> Mapping[str, Any]:
+        attrs = self._writing().change_attributes(sets, drops)
+        self._changed()
+        return attrs
 
     def _parse(self, key: Any) -> Selection | Points:
         return key if isinstance(key, (Selection, Points)) else parse(key, self.shape, self.dtype.names)
 
     def _result(self, key: Any, out: npt.NDArray[Any] | None = None) -> Result:
-        layout = self.source.layout
-        return Result(self.url, self.store, layout, self.snapshot, self._parse(key), out)
+        resolve = None if self.source.cells is None else _Resolve(self)
+        return Result(self.url, self.store, self.layout, self.snapshot, self._parse(key), out, resolve)
 
     def _whole(self) -> Selection:
         return parse(..., self.shape)  # type: ignore[return-value]
 
 
 _PLAIN_READ = Options()
+
+
+async def _off_loop(waits: object, call: Callable[..., Any], *arguments: Any) -> Any:
+    """Call in a thread if there is something that it will wait for."""
+    import asyncio
+
+    return call(*arguments) if waits is None else await asyncio.to_thread(call, *arguments)
+
+
+class _Resolve:
+    """Makes strings, and arrays of any length, out of the cells that refer to them."""
+
+    def __init__(self, array: Array) -> None:
+        self._array, self.dtype = array, array.dtype
+
+    def __call__(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        array = self._array
+        return array.source.resolve(StoreReader(array.session, array.store), cells)
 
 
 class LazyArray:
@@ -287,6 +510,9 @@ class _Points:
     def __getitem__(self, key: Any) -> Any:
         return self._use(parse_points(key, self._array.shape))
 
+    def __setitem__(self, key: Any, values: Any) -> None:
+        self._array[parse_points(key, self._array.shape)] = values
+
 
 class _Explain:
     def __init__(self, array: Array) -> None:
@@ -308,7 +534,7 @@ class _Explain:
 
 def _plan_of(array: Array, selection: Selection | Points, phi: float | None, method: Method | None) -> Plan:
     empty = np.empty(0, array.dtype)
-    task = ReadTask(array.url, array.store, array.source.layout, array.snapshot, selection, empty)
+    task = ReadTask(array.url, array.store, array.layout, array.snapshot, selection, empty)
     return plan_reads(array.session, (task,), Options(phi, None, method))
 
 
@@ -317,10 +543,10 @@ def _run(array: Array, selection: Selection | Points, phi: float | None, method:
 
 
 class Group(Mapping[str, "Array | Group"]):
-    """Arrays and groups under names: a read-only mapping."""
+    """Arrays and groups under names: a mapping, whose members are added by `create`, `save` and `create_group`."""
 
-    def __init__(self, source: GroupSource, store: Store, session: Session) -> None:
-        self.source, self.store, self.session = source, store, session
+    def __init__(self, source: GroupSource, store: Store, session: Session, *, writable: bool = False) -> None:
+        self.source, self.store, self.session, self.writable = source, store, session, writable
 
     @property
     def url(self) -> str:
@@ -333,13 +559,39 @@ class Group(Mapping[str, "Array | Group"]):
         return self.source.url.rstrip("/").rpartition("/")[2]
 
     @property
-    def attrs(self) -> Mapping[str, Any]:
-        """The user's attributes."""
-        return self.source.attrs
+    def attrs(self) -> Attributes:
+        """The user's attributes: `group.attrs["title"] = "…"` stores one."""
+        return Attributes(self.source.attrs, self._set_attrs)
+
+    def create(self, name: str, shape: Any, dtype: npt.DTypeLike, *, overwrite: bool = False, **settings: Any) -> Array:
+        """Create an array as a member; arguments as for `hyperslab.create`."""
+        place = self._place(name)
+        return _created(place, place.create(NewArray(shape, dtype, **settings), overwrite=overwrite))
+
+    def save(self, name: str, array: Any, *, overwrite: bool = False, **settings: Any) -> Array:
+        """Write an array as a member; arguments as for `hyperslab.save`."""
+        place, threads = self._place(name), isinstance(array, Array)
+        return _created(place, save_array(place, array, settings, overwrite=overwrite, threads=threads))
+
+    def create_group(self, name: str, *, attrs: Mapping[str, Any] | None = None, overwrite: bool = False) -> "Group":
+        """Create a group as a member."""
+        source = self._place(name).create_group(attrs, overwrite=overwrite)
+        return Group(source, self.store, self.session, writable=True)
+
+    def _place(self, name: str) -> Place:
+        _check_writable(self)
+        return member_place(Place(self.session, self.store, self.source.path, self.url), self.source, name)
+
+    def _set_attrs(self, sets: Mapping[str, Any], drops: Iterable[str]) -> Mapping[str, Any]:
+        _check_writable(self)
+        writer = StoreWriter(self.session, self.store)
+        attrs = change_attributes(writer, self.source.path, self.source.format, sets, drops)
+        self.source = replace(self.source, attrs=attrs)
+        return attrs
 
     def __getitem__(self, name: str) -> "Array | Group":
         found = open_member(StoreReader(self.session, self.store), self.source, name)
-        return _wrap(found, self.store, self.session)
+        return _wrap(found, self.store, self.session, writable=self.writable)
 
     def __contains__(self, name: object) -> bool:
         try:
@@ -355,10 +607,10 @@ class Group(Mapping[str, "Array | Group"]):
 
     def refresh(self) -> "Group":
         """Return the group as it is stored now."""
-        fresh = open_source(StoreReader(self.session, self.store), self.url, self.source.path)
+        fresh = reopen(StoreReader(self.session, self.store), self.source)
         if not isinstance(fresh, GroupSource):
             raise NotFoundError(f"{self.url!r} is not a group any more")
-        return Group(fresh, self.store, self.session)
+        return Group(fresh, self.store, self.session, writable=self.writable)
 
     def tree(self, depth: int | None = None) -> str:
         """Return the names below the group as an indented text, `depth` levels deep."""
@@ -366,6 +618,11 @@ class Group(Mapping[str, "Array | Group"]):
 
     def __repr__(self) -> str:
         return f"<hyperslab.Group {self.url!r} {self.source.format}>"
+
+
+def _check_writable(handle: Array | Group) -> None:
+    if not handle.writable:
+        raise InvalidInputError(f"{handle.url!r} was opened to be read; open it with mode='r+' to change it")
 
 
 def _tree(group: Group, depth: int | None, indent: str) -> Iterator[str]:

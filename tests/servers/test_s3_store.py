@@ -6,7 +6,7 @@ import multiprocessing
 import time
 
 import pytest
-from support.conformance import Place, StoreConformance, async_get, sync_get
+from support.conformance import Place, ReadConformance, WriteConformance, async_get, sync_get
 from support.s3proxy import Rule
 from support.seaweed import options_for
 
@@ -16,13 +16,24 @@ from hyperslab.store import locate
 _numbers = itertools.count()
 
 
-class TestS3(StoreConformance):
+@pytest.fixture
+def emptied(s3):
+    client = s3.client()
+    for key in [entry["path"] for page in client.list() for entry in page]:
+        client.delete(key)
+    return Place(locate(s3.url(), s3.storage_options)[0], client.put)
+
+
+class TestReadS3(ReadConformance):
     @pytest.fixture
-    def place(self, s3):
-        client = s3.client()
-        for key in [entry["path"] for page in client.list() for entry in page]:
-            client.delete(key)
-        return Place(locate(s3.url(), s3.storage_options)[0], client.put)
+    def place(self, emptied):
+        return emptied
+
+
+class TestWriteS3(WriteConformance):
+    @pytest.fixture
+    def place(self, emptied):
+        return emptied
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What every store must do. A test module subclasses `StoreConformance` and gives it a `place`."""
+"""What every store must do. A test module subclasses `ReadConformance` and `WriteConformance`, with a `place`."""
 
 import asyncio
 import pickle
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from hyperslab.errors import ConflictError, IntegrityError, InvalidInputError, NotFoundError
@@ -30,8 +31,22 @@ def async_get(store: Store, *args, **kwargs) -> Reply:
     return asyncio.run(store.aget(*args, **kwargs))
 
 
+class Calls:
+    """The methods of a store, all of one kind: those that block, or their async twins."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __getattr__(self, name: str):
+        if self.kind == "sync":
+            return lambda store, *args, **kwargs: getattr(store, name)(*args, **kwargs)
+        return lambda store, *args, **kwargs: asyncio.run(getattr(store, "a" + name)(*args, **kwargs))
+
+
 @pytest.mark.parametrize("get", [sync_get, async_get], ids=["get", "aget"])
-class StoreConformance:
+class ReadConformance:
+    """What every store must do to be read from."""
+
     @pytest.fixture
     def place(self) -> Place:
         raise NotImplementedError
@@ -120,18 +135,6 @@ class StoreConformance:
         assert bytes(get(place.store, key).data) == key.encode()
         assert place.store.head(key)[0] == len(key.encode())
 
-    def test_children(self, place, get):
-        for key in ("tree/zarr.json", "tree/b/zarr.json", "tree/b/c/0/0", "tree/a/zarr.json", "tree/a.txt"):
-            place.put(key, b"x")
-        assert place.store.children("tree") == ["a", "a.txt", "b", "zarr.json"]
-        assert place.store.children("tree/") == ["a", "a.txt", "b", "zarr.json"]
-        assert place.store.children("tree/b/c") == ["0"]
-        assert place.store.children("tree/nothing") == []
-        assert place.store.children("tre") == []
-        assert "tree" in place.store.children("")
-        with pytest.raises(InvalidInputError):
-            place.store.children("tree/../x")
-
     def test_is_a_store_that_pickles(self, place, get):
         place.put("p", DIGITS)
         assert isinstance(place.store, Store)
@@ -146,3 +149,200 @@ class StoreConformance:
         with ThreadPoolExecutor(8) as pool:
             replies = list(pool.map(lambda i: get(place.store, f"t/{i % 8}", (10, 20)), range(64)))
         assert [bytes(reply.data) for reply in replies] == [bytes([i % 8]) * 10 for i in range(64)]
+
+
+@pytest.mark.parametrize("call", [Calls("sync"), Calls("async")], ids=["sync", "async"])
+class WriteConformance:
+    """What every store must do to be listed and written to."""
+
+    @pytest.fixture
+    def place(self) -> Place:
+        raise NotImplementedError
+
+    def test_children(self, place, call):
+        for key in ("tree/zarr.json", "tree/b/zarr.json", "tree/b/c/0/0", "tree/a/zarr.json", "tree/a.txt"):
+            place.put(key, b"x")
+        assert call.children(place.store, "tree") == ["a", "a.txt", "b", "zarr.json"]
+        assert call.children(place.store, "tree/") == ["a", "a.txt", "b", "zarr.json"]
+        assert call.children(place.store, "tree/b/c") == ["0"]
+        assert call.children(place.store, "tree/nothing") == []
+        assert call.children(place.store, "tre") == []
+        assert "tree" in call.children(place.store, "")
+        with pytest.raises(InvalidInputError):
+            call.children(place.store, "tree/../x")
+
+    def test_keys(self, place, call):
+        sizes = {"tree/b/c/0/0": 3, "tree/a.txt": 1, "tree/b/zarr.json": 2, "tree-2/x": 5, "tree/zarr.json": 0}
+        for key, nbytes in sizes.items():
+            place.put(key, b"x" * nbytes)
+        below = sorted((key, nbytes) for key, nbytes in sizes.items() if key.startswith("tree/"))
+        assert call.keys(place.store, "tree") == below
+        assert call.keys(place.store, "tree/") == below
+        assert call.keys(place.store, "tree/b") == below[1:3]
+        assert call.keys(place.store, "tree/a.txt") == []
+        assert call.keys(place.store, "tre") == []
+        assert set(sizes.items()) <= set(call.keys(place.store, ""))
+        with pytest.raises(InvalidInputError):
+            call.keys(place.store, "tree/../x")
+
+    def test_head(self, place, call):
+        place.put("h", DIGITS)
+        assert call.head(place.store, "h") == (10, place.store.get("h").etag)
+        with pytest.raises(NotFoundError):
+            call.head(place.store, "h2")
+
+    @pytest.mark.parametrize(
+        "data",
+        [
+            b"bytes",
+            b"",
+            bytearray(b"more"),
+            memoryview(b"0123456789")[3:7],
+            np.arange(200, dtype=np.uint8),
+            np.arange(12, dtype="<f8").reshape(3, 4),
+            np.empty((0, 3)),
+        ],
+        ids=["bytes", "empty", "bytearray", "memoryview", "array", "array-2d", "array-empty"],
+    )
+    def test_what_is_put_is_there(self, place, call, data):
+        etag = call.put(place.store, "new/deep/object", data)
+        reply = place.store.get("new/deep/object")
+        assert bytes(reply.data) == bytes(data)
+        assert etag
+        assert reply.etag == etag
+        assert place.store.keys("new") == [("new/deep/object", memoryview(data).nbytes)]
+
+    @pytest.mark.parametrize("data", ["text", None, 3, np.arange(10)[::2]], ids=["str", "None", "int", "strided"])
+    def test_what_is_not_bytes_is_refused(self, place, call, data):
+        with pytest.raises(InvalidInputError):
+            call.put(place.store, "new", data)
+        assert place.store.keys("") == []
+
+    def test_put_replaces(self, place, call):
+        first = call.put(place.store, "a", b"first")
+        second = call.put(place.store, "a", b"a longer second")
+        assert bytes(place.store.get("a").data) == b"a longer second"
+        assert place.store.get("a").etag == second != first
+
+    def test_put_over_the_version_that_was_read(self, place, call):
+        place.put("v", b"first")
+        first = place.store.get("v").etag
+        second = call.put(place.store, "v", b"second", if_match=first)
+        assert place.store.get("v", if_match=second).etag == second
+        with pytest.raises(ConflictError, match="/v was changed"):
+            call.put(place.store, "v", b"third", if_match=first)
+        assert bytes(place.store.get("v").data) == b"second"
+        call.delete(place.store, "v")
+        with pytest.raises(ConflictError, match=r"/v was (removed|changed)"):
+            call.put(place.store, "v", b"third", if_match=second)
+        assert place.store.keys("") == []
+
+    def test_put_what_must_be_new(self, place, call):
+        call.put(place.store, "n/ew", b"first", if_absent=True)
+        with pytest.raises(ConflictError, match="/n/ew exists"):
+            call.put(place.store, "n/ew", b"second", if_absent=True)
+        assert bytes(place.store.get("n/ew").data) == b"first"
+        with pytest.raises(InvalidInputError, match="exclude"):
+            call.put(place.store, "n/ew", b"", if_absent=True, if_match="x")
+
+    def test_the_same_bytes_twice(self, place, call):
+        """What is put again is a success for the version it was put over, and a conflict for another."""
+        first = call.put(place.store, "same", b"x")
+        again = call.put(place.store, "same", b"x", if_match=first)
+        assert place.store.get("same").etag == again
+
+    def test_of_many_who_create_one_wins(self, place, call):
+        def create(i: int) -> bool:
+            try:
+                call.put(place.store, "race", b"%d" % i, if_absent=True)
+            except ConflictError:
+                return False
+            return True
+
+        with ThreadPoolExecutor(16) as pool:
+            won = list(pool.map(create, range(16)))
+        assert won.count(True) == 1
+        assert bytes(place.store.get("race").data) == b"%d" % won.index(True)
+
+    def test_of_many_who_count_none_is_lost(self, place, call):
+        place.put("count", b"0")
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(lambda _: count_up(place.store, call, 2), range(16)))
+        assert bytes(place.store.get("count").data) == b"32"
+
+    def test_delete(self, place, call):
+        place.put("d/a/b", b"x")
+        place.put("d/c", b"x")
+        call.delete(place.store, "d/a/b")
+        assert place.store.keys("") == [("d/c", 1)]
+        assert "c" in call.children(place.store, "d")
+        with pytest.raises(NotFoundError):
+            place.store.get("d/a/b")
+        for key in ("d/a/b", "nothing", "no/thing/at/all", "d/c/below"):
+            call.delete(place.store, key)
+        assert place.store.keys("") == [("d/c", 1)]
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "",
+            "/a",
+            "a/",
+            "a//b",
+            ".",
+            "..",
+            "a/../b",
+            "../a",
+            "a/./b",
+            "a\x00b",
+            "..\x00",
+            ".hyperslab-1",
+            "a/.hyperslab-",
+            "a\\..\\b",
+            "..\\x",
+        ],
+    )
+    def test_names_that_could_lead_elsewhere_are_refused(self, place, call, key):
+        with pytest.raises(InvalidInputError):
+            call.put(place.store, key, b"x")
+        with pytest.raises(InvalidInputError):
+            call.delete(place.store, key)
+        assert place.store.keys("") == []
+
+    @pytest.mark.parametrize(
+        "key",
+        [
+            "a b",
+            "ü/日本",
+            "100%",
+            "a%20b",
+            "a#b",
+            "a?b",
+            "a+b",
+            "it's",
+            "...",
+            "%2e%2e/x",
+            "a/%2E%2e/b",
+            "%2f",
+        ],
+    )
+    def test_names_are_taken_literally(self, place, call, key):
+        call.put(place.store, key, key.encode())
+        assert place.store.keys("") == [(key, len(key.encode()))]
+        assert key.partition("/")[0] in place.store.children("")
+        assert bytes(place.store.get(key).data) == key.encode()
+        assert call.head(place.store, key)[0] == len(key.encode())
+        call.delete(place.store, key)
+        assert place.store.keys("") == []
+
+
+def count_up(store: Store, call: Calls, times: int) -> None:
+    """Add one to the number in "count", so often, each time over the version that was read."""
+    for _ in range(times):
+        while True:
+            reply = store.get("count")
+            try:
+                call.put(store, "count", b"%d" % (int(bytes(reply.data)) + 1), if_match=reply.etag)
+                break
+            except ConflictError:
+                continue

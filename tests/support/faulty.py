@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from hyperslab.errors import HyperslabError, StoreError
-from hyperslab.store.base import Reply, Span, Store
+from hyperslab.store.base import Data, Reply, Span, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,22 @@ class Asked:
     if_match: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Put:
+    """One call of `put`, `aput`, `delete` or `adelete`; `nbytes` is None for the latter two."""
+
+    key: str
+    nbytes: int | None
+    if_match: str | None = None
+    if_absent: bool = False
+
+
 @dataclass
 class Fault:
     """What happens to calls whose key contains `key`: after `skip` of them, to `times` of them.
+
+    `on` says which calls: those that read ("get"), or those that write ("put": also deletions).
+    A fault `after` a write fails although the bytes were stored, as when an answer is lost.
 
     `error` is raised (a new one each time where it is a function); `run` is called before the inner
     store is asked, to change the object; `truncate` cuts that many bytes off the reply; `edit`
@@ -36,9 +49,11 @@ class Fault:
     truncate: int = 0
     edit: Callable[[bytes], bytes] | None = None
     stall_s: float | None = None
+    on: str = "get"
+    after: bool = False
 
-    def takes(self, key: str) -> bool:
-        if self.key not in key or self.times == 0:
+    def takes(self, key: str, on: str) -> bool:
+        if self.on != on or self.key not in key or self.times == 0:
             return False
         if self.skip > 0:
             self.skip -= 1
@@ -63,6 +78,7 @@ class FaultyStore:
     latency_s: float = 0.0
     faults: list[Fault] = field(default_factory=list)
     log: list[Asked] = field(default_factory=list)
+    puts: list[Put] = field(default_factory=list)
     in_flight: int = 0
     most_in_flight: int = 0
 
@@ -77,9 +93,13 @@ class FaultyStore:
     def scheme(self) -> str:
         return self.inner.scheme
 
-    def fail(self, times: int | None = 1, *, key: str = "", skip: int = 0) -> None:
+    @property
+    def has_suffix(self) -> bool:
+        return self.inner.has_suffix
+
+    def fail(self, times: int | None = 1, *, key: str = "", skip: int = 0, on: str = "get") -> None:
         """Let calls fail in a way that a retry gets over."""
-        self.faults.append(Fault(key, times, skip, error=slow_down))
+        self.faults.append(Fault(key, times, skip, error=slow_down, on=on))
 
     def get(
         self,
@@ -123,18 +143,85 @@ class FaultyStore:
         finally:
             self._leave()
 
-    def head(self, key: str) -> tuple[int, str | None]:
-        return self.inner.head(key)
+    def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
+        return self.inner.head(key, timeout_s=timeout_s)
 
-    def children(self, prefix: str) -> list[str]:
-        return self.inner.children(prefix)
+    async def ahead(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
+        return await self.inner.ahead(key, timeout_s=timeout_s)
+
+    def children(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
+        return self.inner.children(prefix, timeout_s=timeout_s)
+
+    async def achildren(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
+        return await self.inner.achildren(prefix, timeout_s=timeout_s)
+
+    def keys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        return self.inner.keys(prefix, timeout_s=timeout_s)
+
+    async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        return await self.inner.akeys(prefix, timeout_s=timeout_s)
+
+    def put(self, key: str, data: Data, *, timeout_s: float | None = None, **conditions) -> str | None:
+        fault = self._enter_put(Put(key, memoryview(data).nbytes, **conditions))
+        try:
+            time.sleep(self.latency_s)
+            if fault is not None and fault.stall_s is not None:
+                time.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
+            if fault is not None and not fault.after:
+                _before(fault)
+            etag = self.inner.put(key, data, timeout_s=timeout_s, **conditions)
+            if fault is not None and fault.after:
+                _before(fault)
+            return etag
+        finally:
+            self._leave()
+
+    async def aput(self, key: str, data: Data, *, timeout_s: float | None = None, **conditions) -> str | None:
+        fault = self._enter_put(Put(key, memoryview(data).nbytes, **conditions))
+        try:
+            await asyncio.sleep(self.latency_s)
+            if fault is not None and fault.stall_s is not None:
+                await asyncio.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
+            if fault is not None and not fault.after:
+                _before(fault)
+            etag = await self.inner.aput(key, data, timeout_s=timeout_s, **conditions)
+            if fault is not None and fault.after:
+                _before(fault)
+            return etag
+        finally:
+            self._leave()
+
+    def delete(self, key: str, *, timeout_s: float | None = None) -> None:
+        fault = self._enter_put(Put(key, None))
+        try:
+            _before(fault)
+            self.inner.delete(key, timeout_s=timeout_s)
+        finally:
+            self._leave()
+
+    async def adelete(self, key: str, *, timeout_s: float | None = None) -> None:
+        fault = self._enter_put(Put(key, None))
+        try:
+            await asyncio.sleep(self.latency_s)
+            _before(fault)
+            await self.inner.adelete(key, timeout_s=timeout_s)
+        finally:
+            self._leave()
 
     def _enter(self, key: str, span: Span, if_match: str | None) -> Fault | None:
         with self._lock:
             self.log.append(Asked(key, span, if_match))
-            self.in_flight += 1
-            self.most_in_flight = max(self.most_in_flight, self.in_flight)
-            return next((fault for fault in self.faults if fault.takes(key)), None)
+            return self._begun(key, "get")
+
+    def _enter_put(self, put: Put) -> Fault | None:
+        with self._lock:
+            self.puts.append(put)
+            return self._begun(put.key, "put")
+
+    def _begun(self, key: str, on: str) -> Fault | None:
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        return next((fault for fault in self.faults if fault.takes(key, on)), None)
 
     def _leave(self) -> None:
         with self._lock:

@@ -1,6 +1,6 @@
-"""A loopback HTTP server between client and S3: logs every request, adds latency, misbehaves on demand.
+"""A loopback HTTP server between client and store: logs every request, adds latency, misbehaves on demand.
 
-Behind it is a real server (`S3Proxy(upstream="127.0.0.1:8333")`) or, without one, a `FakeS3`. The
+Behind it is a real server (`S3Proxy(upstream="127.0.0.1:8333")`) or, without one, a fake: `FakeS3`, or `fake`. The
 request's head goes on byte for byte, as the client has signed all of it; so for "ignore_range" with a
 real server behind, the proxy needs a way of its own to the whole object (`whole`). The log is exact:
 what came, what status went back, and how many bytes of body were sent.
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import unquote
 
 from support.fake_s3 import Answer, FakeS3, error_answer
@@ -98,11 +98,12 @@ class S3Proxy:
         *,
         latency_s: float = 0.0,
         whole: Callable[[str], bytes] | None = None,
+        fake: Any = None,
     ) -> None:
         self.upstream = upstream
         self.whole = whole
         self.latency_s = latency_s
-        self.fake = FakeS3()
+        self.fake = FakeS3() if fake is None else fake
         self.rules: list[Rule] = []
         self.log: list[Logged] = []
         self.connections = 0
@@ -129,6 +130,16 @@ class S3Proxy:
         self.log.clear()
         self.rules.clear()
 
+    def close_server(self) -> None:
+        """Accept nobody any more, and end the connections that there are."""
+
+        async def close() -> None:
+            self._server.close()
+            for task in list(self._tasks):
+                task.cancel()
+
+        self._wait(close())
+
     def gets(self) -> list[Logged]:
         """The requests for objects, without listings."""
         return [entry for entry in self.log if entry.method == "GET" and "list-type" not in entry.query]
@@ -154,9 +165,11 @@ class S3Proxy:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
                 while await self._serve_one(reader, writer):
                     pass
+                writer.close()
         finally:
             self._tasks.discard(task)
-            writer.close()
+            if not writer.is_closing():
+                writer.transport.abort()  # nobody reads what is still to be sent
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Answer one request; return whether the connection goes on."""
@@ -198,7 +211,9 @@ class S3Proxy:
         cut = rule is not None and rule.action in ("truncate", "stall_body")
         body = b"" if request.method == "HEAD" else answer.body
         sent = body[: rule.after_bytes] if rule is not None and cut else body
-        headers = {"Content-Length": str(len(answer.body)), **answer.headers}
+        known = {name.lower() for name in answer.headers}
+        headers = {} if "content-length" in known else {"Content-Length": str(len(answer.body))}
+        headers |= answer.headers
         lines = [f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         # Logged before it is sent: a client that has the answer finds it in the log.
@@ -222,7 +237,8 @@ class S3Proxy:
         if ignore_range:
             assert self.whole is not None, "ignore_range needs S3Proxy(whole=...)"
             key = unquote(request.target.partition("?")[0]).lstrip("/").partition("/")[2]
-            return Answer(200, {"ETag": '"whole"'}, await asyncio.to_thread(self.whole, key))
+            about = {"ETag": '"whole"', "Last-Modified": "Wed, 21 Oct 2015 07:28:00 GMT"}
+            return Answer(200, about, await asyncio.to_thread(self.whole, key))
         while True:
             fresh = not self._idle
             reader, writer = await self._upstream() if fresh else self._idle.pop()

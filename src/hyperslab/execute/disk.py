@@ -42,7 +42,7 @@ class DiskCache:
         """Forget the lock: a thread that was not forked along may hold it."""
         self._lock = threading.Lock()
 
-    def get(self, address: str, key: str, etag: str, inner: int) -> bytes | None:
+    def get(self, address: str, key: str, etag: str, inner: int | str) -> bytes | None:
         """Return a chunk's stored bytes, or None."""
         path = self._path(address, key, etag, str(inner))
         try:
@@ -52,11 +52,11 @@ class DiskCache:
             return None
         return data[4:] if len(data) > 4 and _checksum(memoryview(data)[4:]) == data[:4] else None
 
-    def has(self, address: str, key: str, etag: str, inner: int) -> bool:
+    def has(self, address: str, key: str, etag: str, inner: int | str) -> bool:
         """Say whether a chunk is there, damaged or not."""
         return self._path(address, key, etag, str(inner)).exists()
 
-    def put(self, address: str, key: str, etag: str, inner: int, data: memoryview) -> None:
+    def put(self, address: str, key: str, etag: str, inner: int | str, data: memoryview) -> None:
         """Keep a chunk's stored bytes, unless it is a large part of the cache. A full disk is no error."""
         if data.nbytes * 4 > self.limit_bytes:
             return

@@ -1,4 +1,4 @@
-"""What reads cost: the ledger of one read, the metrics of a session, the record that a sink gets."""
+"""What reads and writes cost: the ledger of one of them, the metrics of a session, the record that a sink gets."""
 
 import threading
 from collections.abc import Callable
@@ -13,9 +13,10 @@ __all__ = ["Account", "Ledger", "Metrics", "ReadRecord", "Sink"]
 
 @dataclass(slots=True)
 class Ledger:
-    """What one read has sent and received so far, failed and repeated requests included.
+    """What one read or write has sent and received so far, failed and repeated requests included.
 
-    A request that was cancelled counts as sent; of an answer that broke off, the bytes cannot be known.
+    `puts` and `put_bytes` are of objects written, metadata included. A request that was cancelled counts as sent; of
+    an answer that broke off, the bytes cannot be known.
     """
 
     reads: int = 0
@@ -27,6 +28,9 @@ class Ledger:
     cache_hits: int = 0
     seconds: float = 0.0
     usd: float = 0.0
+    puts: int = 0
+    put_bytes: int = 0
+    deletes: int = 0
 
     def add(self, other: "Ledger") -> None:
         # Spelled out: a loop over the fields would be a fifth of a small local read.
@@ -39,6 +43,9 @@ class Ledger:
         self.cache_hits += other.cache_hits
         self.seconds += other.seconds
         self.usd += other.usd
+        self.puts += other.puts
+        self.put_bytes += other.put_bytes
+        self.deletes += other.deletes
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from hyperslab.errors import IntegrityError, InternalError, NotFoundError, StoreError, StoreNotFoundError
+from hyperslab.execute.file import StoredFile
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.retry import backoff_s
 from hyperslab.execute.session import Session
+from hyperslab.layout import FileVersion
 from hyperslab.store import LocalStore, Reply, Span, Store
 
 __all__ = ["StoreReader"]
@@ -43,6 +45,10 @@ class StoreReader:
         """Return the object's size in bytes, None if it is not there."""
         # Every answer says how large its object is; its last byte is asked for where there was none yet.
         return self._sizes[key] if key in self._sizes or self._fetch(key, -1) is not None else None
+
+    def file(self, key: str, version: FileVersion | None = None) -> StoredFile | None:
+        """Return a file to read in parts, None if it is not there; of that version, where one is given."""
+        return StoredFile.open(self.session, self.store, key, version)
 
     def children(self, prefix: str) -> list[str]:
         """Return the names one level below `prefix`, sorted."""

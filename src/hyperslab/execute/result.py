@@ -1,6 +1,6 @@
 """Results: the array that a selection is read into, and what the user gets of it."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +12,23 @@ from hyperslab.layout import Layout
 from hyperslab.selection import Points, Selection
 from hyperslab.store import Store
 
-__all__ = ["Result"]
+__all__ = ["Resolve", "Result"]
+
+
+class Resolve(Protocol):
+    """Makes cells of type `dtype` out of those that are stored."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __call__(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
 
 
 class Result:
     """One selection on its way into a new array, or into the `out` that the user gave.
 
-    Where the selection allows it, `task` reads straight into the array that the user gets.
+    Where the selection allows it, `task` reads straight into the array that the user gets. `resolve` makes what the
+    user gets out of cells that only refer to it.
     """
 
     def __init__(
@@ -29,10 +39,11 @@ class Result:
         snapshot: Snapshot,
         selection: Selection | Points,
         out: npt.NDArray[Any] | None = None,
+        resolve: Resolve | None = None,
     ) -> None:
-        self.selection, self.out = selection, out
+        self.selection, self.out, self.resolve = selection, out, resolve
         if out is not None:
-            _check_out(out, selection, layout.dtype)
+            _check_out(out, selection, layout.dtype if resolve is None else resolve.dtype)
         self.cells, target = self._allocate(selection, layout.dtype)
         self.task = ReadTask(url, store, layout, snapshot, selection, target)
 
@@ -41,7 +52,7 @@ class Result:
         if isinstance(selection, Points):
             cells = np.empty(selection.size, dtype)
             return cells, cells
-        if not selection.direct or (self.out is not None and self.out.dtype != dtype):
+        if not selection.direct or self.resolve is not None or (self.out is not None and self.out.dtype != dtype):
             cells = np.empty(selection.counts, dtype)
             return cells, cells
         self.straight = True
@@ -54,7 +65,7 @@ class Result:
         if self.straight:
             scalar = isinstance(selection, Selection) and selection.scalar and out is None
             return self.cells[()] if scalar else self.cells
-        finished = selection.finish(self.cells)
+        finished = selection.finish(self.cells if self.resolve is None else self.resolve(self.cells))
         if out is None:
             return finished
         out[...] = finished

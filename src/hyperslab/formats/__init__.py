@@ -1,10 +1,11 @@
 """Formats: metadata to sources. The format is found out from what is stored."""
 
+from dataclasses import replace
 from typing import Any
 
 from hyperslab.errors import NotFoundError
 from hyperslab.formats import zarr_v2, zarr_v3
-from hyperslab.formats.detect import FILE_SUFFIXES, refuse_file
+from hyperslab.formats.detect import FILE_SUFFIXES, HDF5_SUFFIXES, refuse_file
 from hyperslab.formats.npy import open_npy
 from hyperslab.formats.source import (
     MAX_METADATA_BYTES,
@@ -21,9 +22,11 @@ __all__ = [
     "ArraySource",
     "GroupSource",
     "MetadataReader",
+    "locate_chunks",
     "member_names",
     "open_member",
     "open_source",
+    "reopen",
 ]
 
 
@@ -35,11 +38,14 @@ def open_source(reader: MetadataReader, url: str, path: str) -> ArraySource | Gr
     path = path.strip("/")
     if path.lower().endswith(".npy") and (array := open_npy(reader, url, path)):
         return array
+    inside = _inside_file(path)
+    if inside and (found := _open_hdf5(reader, url, *inside)):
+        return found
     if path.lower().endswith(tuple(FILE_SUFFIXES)):
         refuse_file(reader, path)
     found = _open_v3(reader, url, path) or _open_v2(reader, url, path)
-    if found is None and path and not path.lower().endswith(".npy"):
-        found = open_npy(reader, url, path)
+    if found is None and path and not inside:
+        found = open_npy(reader, url, path) or _open_hdf5(reader, url, path)
     if found is None:
         refuse_file(reader, path)
         keys = [join(path, name) for name in ("zarr.json", ".zarray", ".zgroup")] + [path] * bool(path)
@@ -53,6 +59,10 @@ def open_member(reader: MetadataReader, group: GroupSource, name: str) -> ArrayS
     Nothing is fetched where the group's metadata is consolidated.
     """
     check_name(name)
+    if group.part is not None:
+        from hyperslab.formats.hdf5 import source as hdf5
+
+        return hdf5.open_member(reader, group, name)
     url, path = group.url.rstrip("/") + "/" + name, join(group.path, name)
     if group.members is not None:
         return _from_consolidated(group, name, url, path)
@@ -65,6 +75,10 @@ def open_member(reader: MetadataReader, group: GroupSource, name: str) -> ArrayS
 
 def member_names(reader: MetadataReader, group: GroupSource) -> list[str]:
     """Return the names one level below a group, sorted. Without consolidated metadata each is looked at."""
+    if group.part is not None:
+        from hyperslab.formats.hdf5 import source as hdf5
+
+        return hdf5.member_names(reader, group)
     if group.members is not None:
         return sorted(name for name in group.members if name and "/" not in name)
     leaves = ("zarr.json",) if group.format == zarr_v3.FORMAT else (".zarray", ".zgroup")
@@ -72,6 +86,46 @@ def member_names(reader: MetadataReader, group: GroupSource) -> list[str]:
     return [
         name for name in sorted(names) if any(reader.get(join(group.path, name, leaf)) is not None for leaf in leaves)
     ]
+
+
+def reopen(reader: MetadataReader, source: ArraySource | GroupSource) -> ArraySource | GroupSource:
+    """Return the array or group as it is stored now."""
+    part = source.part
+    if part is None:
+        return open_source(reader, source.url, source.path)
+    found = _open_hdf5(reader, source.url, part.key, part.path)
+    if found is None:
+        raise NotFoundError(f"{source.url!r} is not there any more")
+    return found
+
+
+def locate_chunks(reader: MetadataReader, source: ArraySource) -> ArraySource:
+    """Return the source with all that is needed to plan reads: the index of its chunks is read if it was not yet."""
+    if source.chunks is None:
+        return source
+    layout = replace(source.layout, table=source.chunks.table(reader))
+    return replace(source, layout=layout, chunks=None)
+
+
+def _open_hdf5(reader: MetadataReader, url: str, key: str, path: str = "") -> ArraySource | GroupSource | None:
+    """Return the dataset or group at `path` of the file `key`; None if there is no such file or it is no HDF5."""
+    # Imported here, as below: HDF5's many parts take a tenth of a second, which Zarr alone need not spend.
+    from hyperslab.formats.hdf5 import source as hdf5
+
+    return hdf5.open_hdf5(reader, url, key, path)
+
+
+def _inside_file(path: str) -> tuple[str, str] | None:
+    """Return the key of the file and the path in it, if the name of a part of `path` says that it is a file.
+
+    >>> _inside_file("run/a.h5/fields/t")
+    ('run/a.h5', 'fields/t')
+    """
+    parts = path.split("/")
+    for n, part in enumerate(parts, 1):
+        if part.lower().endswith(HDF5_SUFFIXES):
+            return "/".join(parts[:n]), "/".join(parts[n:])
+    return None
 
 
 def _open_v3(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:

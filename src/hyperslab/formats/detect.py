@@ -3,10 +3,10 @@
 from hyperslab.errors import UnsupportedError
 from hyperslab.formats.source import MetadataReader
 
-__all__ = ["FILE_SUFFIXES", "name_file", "refuse_file"]
+__all__ = ["FILE_SUFFIXES", "HDF5_SUFFIXES", "name_file", "refuse_file"]
 
 _MAGIC = {
-    b"\x89HDF\r\n\x1a\n": "HDF5 (or NetCDF 4)",
+    b"\x89HDF\r\n\x1a\n": "HDF5",
     b"CDF\x01": "NetCDF 3",
     b"CDF\x02": "NetCDF 3",
     b"CDF\x05": "NetCDF 3",
@@ -17,17 +17,15 @@ _MAGIC = {
     b"GRIB": "GRIB",
 }
 FILE_SUFFIXES = {
-    ".h5": "HDF5",
-    ".hdf5": "HDF5",
-    ".he5": "HDF5",
     ".nc": "NetCDF",
-    ".nc4": "NetCDF",
     ".npz": "ZIP (.npz)",
     ".parquet": "Parquet",
     ".tif": "TIFF",
     ".tiff": "TIFF",
     ".zip": "ZIP",
 }
+# What HDF5 files, NetCDF 4 ones among them, are usually called.
+HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".nc", ".nc4", ".h5ad", ".loom", ".mat")
 
 
 def name_file(head: bytes, path: str) -> str | None:
@@ -50,5 +48,5 @@ def refuse_file(reader: MetadataReader, path: str) -> None:
         return
     found = name_file(head, path)
     raise UnsupportedError(
-        f"{path!r} is {found or 'of no known format'}, which is not supported; supported are Zarr and .npy"
+        f"{path!r} is {found or 'of no known format'}, which is not supported; supported are Zarr, HDF5, NetCDF 4 and .npy"
     )

@@ -1,24 +1,33 @@
 """Sources: what is known of an array or a group once its metadata has been read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote
 
+import numpy as np
+import numpy.typing as npt
+
 from hyperslab.errors import InvalidInputError, MetadataError
-from hyperslab.layout.layout import Layout
+from hyperslab.layout import ChunkTable, FileVersion, Layout
 
 __all__ = [
     "MAX_METADATA_BYTES",
     "ArraySource",
+    "CellLookup",
+    "ChunkLookup",
+    "FilePart",
     "GroupSource",
     "MetadataReader",
+    "StoredBytes",
     "check_name",
     "check_stored_name",
     "join",
     "load_document",
 ]
+
+T = TypeVar("T")
 
 # Larger metadata documents are refused; readers may refuse them before they fetch them.
 MAX_METADATA_BYTES = 64 << 20
@@ -26,8 +35,35 @@ _MAX_DEPTH = 100
 
 
 @dataclass(frozen=True, slots=True)
+class FilePart:
+    """An array or group inside of a stored file: the file's key and version, the path in it."""
+
+    key: str
+    path: str
+    version: FileVersion
+
+
+class ChunkLookup(Protocol):
+    """Finds out where an array's chunks lie, when that is needed for the first time."""
+
+    def table(self, reader: "MetadataReader") -> ChunkTable: ...
+
+
+class CellLookup(Protocol):
+    """Turns cells that only refer to others, elsewhere in the file, into these, of type `dtype`."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def resolve(self, reader: "MetadataReader", cells: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
+
+
+@dataclass(frozen=True, slots=True)
 class ArraySource:
-    """An opened array: its layout and what its metadata says besides."""
+    """An opened array: its layout and what its metadata says besides.
+
+    While `chunks` is there, the layout lacks its table. With `cells`, what is read are references.
+    """
 
     url: str
     path: str
@@ -35,6 +71,18 @@ class ArraySource:
     layout: Layout
     attrs: Mapping[str, Any]
     dimension_names: tuple[str | None, ...] | None = None
+    part: FilePart | None = None
+    chunks: ChunkLookup | None = None
+    cells: CellLookup | None = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the cells that a user gets."""
+        return self.layout.dtype if self.cells is None else self.cells.dtype
+
+    def resolve(self, reader: "MetadataReader", cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return what the user gets for cells as they are stored."""
+        return cells if self.cells is None else self.cells.resolve(reader, cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +94,44 @@ class GroupSource:
     format: str
     attrs: Mapping[str, Any]
     members: Mapping[str, dict[str, Any]] | None = None
+    part: FilePart | None = None
+
+
+class StoredBytes(Protocol):
+    """One version of a stored file, read in parts."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def etag(self) -> str | None: ...
+
+    @property
+    def version(self) -> FileVersion: ...
+
+    def read(self, start: int, nbytes: int) -> memoryview:
+        """Return exactly these bytes."""
+        ...
+
+    def read_many(self, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """Return the bytes of each (start, length), fetched together."""
+        ...
+
+    def passing(self) -> "StoredBytes":
+        """Return the same file for parts that are not worth being held: what is made of them is remembered."""
+        ...
+
+    def recall(self, what: str, unpack: Callable[[bytes], T]) -> T | None:
+        """Return what was remembered of this version of the file under that name, or None."""
+        ...
+
+    def remember(self, what: str, value: T, pack: Callable[[T], bytes]) -> None:
+        """Keep something made out of the file, for whoever opens this version next."""
+        ...
+
+    def keep(self) -> None:
+        """Keep what was fetched so far, for whoever opens this version next."""
+        ...
 
 
 class MetadataReader(Protocol):
@@ -61,6 +147,10 @@ class MetadataReader(Protocol):
 
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if it is not there."""
+        ...
+
+    def file(self, key: str, version: FileVersion | None = None) -> StoredBytes | None:
+        """Return a file to read in parts, None if it is not there; of that version, where one is given."""
         ...
 
     def children(self, prefix: str) -> list[str]:

@@ -1,10 +1,12 @@
 """Zarr version 3: `zarr.json` to layouts."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any, Literal
 
 from hyperslab.errors import MetadataError, UnsupportedError
+from hyperslab.formats.seal import Seal, check_seal, unsealed_attributes
 from hyperslab.formats.source import ArraySource, GroupSource, check_stored_name, join
 from hyperslab.formats.zarr_codecs import Config, Encoding, encoding_v3, named_codec
 from hyperslab.formats.zarr_dtypes import DType, parse_dtype_v3, parse_fill
@@ -35,17 +37,18 @@ def parse_node(
         found = shown(document.get("zarr_format"))
         raise UnsupportedError(f"{key!r} has zarr_format {found}; supported are 2 and 3")
     kind = document.get("node_type")
+    seal = check_seal(document, key)
     if kind == "array":
-        return _array(document, url, path, key)
+        return _array(document, url, path, key, seal)
     if kind == "group":
         _check_extensions(document, _GROUP_FIELDS, key)
         if members is None:
             members = _consolidated(document, key)
-        return GroupSource(url, path, FORMAT, attributes(document, key), members)
+        return GroupSource(url, path, FORMAT, _attributes(document, key), members)
     raise MetadataError(f"{key!r} has node_type {shown(kind)}; expected 'array' or 'group'")
 
 
-def _array(document: dict[str, Any], url: str, path: str, key: str) -> ArraySource:
+def _array(document: dict[str, Any], url: str, path: str, key: str, seal: Seal | None) -> ArraySource:
     missing = _NEEDED_FIELDS - document.keys()
     if missing:
         raise MetadataError(f"{key!r} lacks {', '.join(sorted(missing))}")
@@ -53,14 +56,22 @@ def _array(document: dict[str, Any], url: str, path: str, key: str) -> ArraySour
     if document.get("storage_transformers"):
         raise UnsupportedError(f"{key!r} has storage transformers; none are supported")
     layout = _layout(document, path)
+    if seal is not None and seal.complete == layout.shape:
+        layout = replace(layout, complete=True)
     return ArraySource(
         url,
         path,
         FORMAT,
         layout,
-        attributes(document, key),
+        _attributes(document, key),
         dimension_names(document.get("dimension_names"), len(layout.shape), key),
     )
+
+
+def _attributes(document: dict[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the user's attributes, the seal not among them."""
+    attributes(document, key)
+    return unsealed_attributes(document)
 
 
 def _layout(document: dict[str, Any], path: str) -> Layout:

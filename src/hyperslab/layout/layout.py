@@ -1,6 +1,6 @@
 """Where the cells of an array lie: its grid of chunks, the objects that hold them, how they are encoded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Literal, Protocol
 
@@ -123,6 +123,9 @@ class Layout:
     complete: bool = False
     table: ChunkTable | None = None
     file: FileVersion | None = None
+    # Worked out once, as every small read asks for them: chunks along each axis of an object, bytes of a decoded chunk.
+    chunks_per_object: tuple[int, ...] = field(init=False)
+    chunk_nbytes: int = field(init=False)
 
     def __post_init__(self) -> None:
         if self.table is not None:
@@ -130,6 +133,9 @@ class Layout:
             object.__setattr__(self, "object_shape", whole)
         elif not self.object_shape:
             object.__setattr__(self, "object_shape", self.chunks)
+        per_object = tuple([o // c for o, c in zip(self.object_shape, self.chunks, strict=True)])
+        object.__setattr__(self, "chunks_per_object", per_object)
+        object.__setattr__(self, "chunk_nbytes", prod(self.chunks) * self.stored.itemsize)
 
     @property
     def plain(self) -> bool:
@@ -142,11 +148,6 @@ class Layout:
         return self.index is not None or self.table is not None
 
     @property
-    def chunk_nbytes(self) -> int:
-        """Bytes of one decoded chunk."""
-        return prod(self.chunks) * self.stored.itemsize
-
-    @property
     def stored_size(self) -> Size:
         """Bytes of one chunk as it is stored: exact, or at most so many."""
         return Size(self.chunk_nbytes, exact=True) if self.decoder is None else self.decoder.encoded
@@ -155,10 +156,6 @@ class Layout:
     def grid(self) -> tuple[int, ...]:
         """How many chunks there are along each axis."""
         return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
-
-    @property
-    def chunks_per_object(self) -> tuple[int, ...]:
-        return tuple([o // c for o, c in zip(self.object_shape, self.chunks, strict=True)])
 
     def object_of(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
         """Return the place of the object that holds a chunk, in the grid of objects."""

@@ -24,3 +24,23 @@ class ChunkTable:
     def nbytes(self) -> int:
         """Memory that the table takes."""
         return self.offsets.nbytes + self.lengths.nbytes + (0 if self.masks is None else self.masks.nbytes)
+
+    def pack(self) -> bytes:
+        """Return the table as bytes.
+
+        >>> table = ChunkTable(np.array([8, -1]), np.array([4, -1]))
+        >>> ChunkTable.unpack(table.pack()).offsets
+        array([ 8, -1])
+        """
+        columns = [self.offsets.astype("<i8"), self.lengths.astype("<i8")]
+        columns += [] if self.masks is None else [self.masks.astype("<u4")]
+        return b"".join([len(self.offsets).to_bytes(8, "little"), *(column.tobytes() for column in columns)])
+
+    @staticmethod
+    def unpack(packed: bytes) -> "ChunkTable":
+        """Return the table that `pack` made the bytes of."""
+        count = int.from_bytes(packed[:8], "little")
+        offsets, lengths = np.frombuffer(packed, "<i8", 2 * count, 8).reshape(2, count).astype(np.int64, copy=False)
+        masked = len(packed) > 8 + 16 * count
+        masks = np.frombuffer(packed, "<u4", count, 8 + 16 * count).astype(np.uint32, copy=False) if masked else None
+        return ChunkTable(offsets, lengths, masks)

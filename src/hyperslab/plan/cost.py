@@ -67,6 +67,10 @@ class CostModel:
         """Dollars billed."""
         return requests * self.prices.request_usd + nbytes * self.prices.byte_usd
 
+    def write_usd(self, puts: int) -> float:
+        """Dollars billed for objects written; the bytes sent, and deleting, are free."""
+        return puts * self.prices.put_usd
+
     def cost(self, requests: Any, nbytes: Any, largest: Any = 0) -> Any:
         """Seconds + phi × dollars. With phi = infinity: dollars alone (see `best` for ties)."""
         if isinf(self.phi):

@@ -164,7 +164,8 @@ def _certainty(plan: Plan) -> str:
         return f"bounds: the {index} of {say_count(len(plan.lookups), 'shard')} must be read first"
     if plan.wholes:
         return "bounds: how small chunks were encoded is not known, so they count in full"
-    sparse = any(read.layout.sparse and read.layout.index is None for read in plan.reads)
+    layouts = [read.layout for read in plan.reads if not read.layout.complete]
+    sparse = any(layout.sparse and (plan.direct or not layout.packed) for layout in layouts)
     sent = plan.direct or len(plan.requests)
     return "exact if every chunk is stored" if sparse and sent else "exact"
 

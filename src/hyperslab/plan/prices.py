@@ -10,7 +10,9 @@ __all__ = ["Prices"]
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Dollars per request and per byte that leaves the store.
+    """Dollars per request and per byte that leaves the store; `put_usd` per object written.
+
+    What is sent to a store and what is deleted there costs nothing with any of them.
 
     >>> round(1000 * Prices.named("aws").request_usd, 6)
     0.0004
@@ -20,9 +22,10 @@ class Prices:
     dated: str
     request_usd: float
     byte_usd: float
+    put_usd: float = 0.0
 
     def __post_init__(self) -> None:
-        if not (self.request_usd >= 0 and self.byte_usd >= 0):
+        if not (self.request_usd >= 0 and self.byte_usd >= 0 and self.put_usd >= 0):
             raise InvalidInputError("prices must not be negative")
 
     @staticmethod
@@ -39,7 +42,7 @@ class Prices:
 def _built_in() -> dict[str, Prices]:
     lists = (
         Prices("free", "2026-11", 0.0, 0.0),
-        Prices("aws", "2026-11", 0.0004 / 1000, 0.09 / 1e9),
-        Prices("aws-same-region", "2026-11", 0.0004 / 1000, 0.0),
+        Prices("aws", "2026-11", 0.0004 / 1000, 0.09 / 1e9, 0.005 / 1000),
+        Prices("aws-same-region", "2026-11", 0.0004 / 1000, 0.0, 0.005 / 1000),
     )
     return {prices.name: prices for prices in lists}

@@ -2,25 +2,38 @@
 
 import re
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from hyperslab.errors import ConflictError, IntegrityError, InvalidInputError, StoreError
 
 __all__ = [
     "CHILDREN_LIMIT",
+    "PARTIAL",
+    "Data",
     "Reply",
     "Span",
     "Store",
+    "check_data",
     "check_key",
     "check_limit",
+    "check_new_key",
     "check_prefix",
     "check_reply",
     "check_span",
+    "exists",
+    "gone",
+    "rewritten",
     "strong_etag",
 ]
 
 # None: the whole object; (start, stop): these bytes; -n: the last n bytes.
 Span = tuple[int, int] | int | None
+
+# What can be stored: bytes, or anything that shows its memory as contiguous bytes, such as an array.
+Data = Any
+
+# Files that are being written start with this, in the directory of the one they will become.
+PARTIAL = ".hyperslab-"
 
 # A listing with more names than this is refused: nobody browses it, and it would not fit in memory.
 CHILDREN_LIMIT = 1_000_000
@@ -35,11 +48,13 @@ class Reply:
 
     `etag` is None when the store gives none, or a weak one: then versions cannot be told apart.
     `object_nbytes` is the size of the whole object, however little of it was asked for.
+    `requests` is how many were sent for it: two where a store must be asked for the size first.
     """
 
     data: memoryview
     etag: str | None
     object_nbytes: int
+    requests: int = 1
 
 
 @runtime_checkable
@@ -47,7 +62,8 @@ class Store(Protocol):
     """A flat space of named objects. One call sends at most one request; nothing is retried here.
 
     `address` names the store without secrets: caches and profiles are keyed by it.
-    Stores pickle, and work in a forked child.
+    Stores pickle, and work in a forked child. Where `has_suffix` is False, the last n bytes of an
+    object take two requests, one for its size: the reply says so.
     """
 
     @property
@@ -55,6 +71,9 @@ class Store(Protocol):
 
     @property
     def scheme(self) -> str: ...
+
+    @property
+    def has_suffix(self) -> bool: ...
 
     def get(
         self,
@@ -83,12 +102,65 @@ class Store(Protocol):
         """The same as `get`, without blocking the running loop."""
         ...
 
-    def head(self, key: str) -> tuple[int, str | None]:
+    def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
         """Return an object's size and its ETag."""
         ...
 
-    def children(self, prefix: str) -> list[str]:
+    async def ahead(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
+        """The same as `head`, without blocking the running loop."""
+        ...
+
+    def children(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
         """Return the sorted names one level below `prefix`, of objects and of directories."""
+        ...
+
+    async def achildren(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
+        """The same as `children`, without blocking the running loop."""
+        ...
+
+    def keys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        """Return all keys below `prefix`, sorted, at whatever depth, each with its object's size."""
+        ...
+
+    async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        """The same as `keys`, without blocking the running loop."""
+        ...
+
+    def put(
+        self,
+        key: str,
+        data: Data,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        """Store the bytes as one object, whole or not at all, and return its ETag.
+
+        With `if_match` only over that version, with `if_absent` only where nothing is; else it
+        raises ConflictError, which names the object. A request that failed without an answer may
+        nevertheless have stored them.
+        """
+        ...
+
+    async def aput(
+        self,
+        key: str,
+        data: Data,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        """The same as `put`, without blocking the running loop."""
+        ...
+
+    def delete(self, key: str, *, timeout_s: float | None = None) -> None:
+        """Remove an object; that it is not there is no error."""
+        ...
+
+    async def adelete(self, key: str, *, timeout_s: float | None = None) -> None:
+        """The same as `delete`, without blocking the running loop."""
         ...
 
 
@@ -107,6 +179,29 @@ def check_key(key: str) -> None:
     if "\x00" in key:
         raise InvalidInputError(f"key {_short(key)} has a NUL character, which no store can name")
     raise InvalidInputError(f"key {_short(key)} has an empty, '.' or '..' part; write it as 'name/name'")
+
+
+def check_new_key(key: str) -> None:
+    """Refuse a key that no object may be stored under, though one could be read from there."""
+    check_key(key)
+    if "\\" in key:
+        raise InvalidInputError(f"key {_short(key)} has a backslash, which some stores take for '/'; leave it out")
+    if key.startswith(PARTIAL) or "/" + PARTIAL in key:
+        raise InvalidInputError(f"key {_short(key)} has a part that starts with {PARTIAL!r}; choose another name")
+
+
+def check_data(key: str, data: Data, if_match: str | None, if_absent: bool) -> memoryview:
+    """Return the bytes to store, not copied."""
+    check_new_key(key)
+    if if_absent and if_match is not None:
+        raise InvalidInputError(f"{_short(key)}: if_match and if_absent exclude each other; give one of them")
+    try:
+        view = memoryview(data)
+    except TypeError:
+        raise InvalidInputError(f"{_short(key)}: bytes are stored, got {type(data).__name__}; encode it") from None
+    if not view.c_contiguous:
+        raise InvalidInputError(f"{_short(key)}: only contiguous memory is stored; copy the array first")
+    return view.cast("B") if view.nbytes else memoryview(b"")
 
 
 def check_prefix(prefix: str) -> str:
@@ -177,6 +272,21 @@ def too_short(name: str, span: Span, size: int | None) -> IntegrityError:
 def changed(name: str) -> ConflictError:
     """Return the error for an object that is no longer the version that was pinned."""
     return ConflictError(f"{name} changed while it was being read; call refresh() and read again")
+
+
+def rewritten(name: str) -> ConflictError:
+    """Return the error for an object that is no longer the version that was to be replaced."""
+    return ConflictError(f"{name} was changed by another writer; read it again, then write")
+
+
+def gone(name: str) -> ConflictError:
+    """Return the error for an object that is no longer there to be replaced."""
+    return ConflictError(f"{name} was removed by another writer; read it again, then write")
+
+
+def exists(name: str) -> ConflictError:
+    """Return the error for an object that was to be new."""
+    return ConflictError(f"{name} exists already; read it and write over that version, or choose another name")
 
 
 def too_many(name: str) -> StoreError:

@@ -12,9 +12,9 @@ from hyperslab.errors import (
     StoreError,
     StoreNotFoundError,
 )
-from hyperslab.store.base import Span, changed, too_short
+from hyperslab.store.base import Span, changed, exists, gone, rewritten, too_short
 
-__all__ = ["LOGIN", "Place", "is_empty_suffix", "other_region", "transient", "translate"]
+__all__ = ["LOGIN", "Place", "is_empty_suffix", "other_region", "transient", "translate", "translate_put", "unusable"]
 
 LOGIN = (
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, pass storage_options with access_key_id and "
@@ -25,6 +25,10 @@ _STATUS = re.compile(r"status code: (\d{3})")
 _CODE = re.compile(r"<Code>(\w{1,64})</Code>")
 _REGION = re.compile(r"<Region>([a-z0-9-]{1,32})</Region>")
 _ASKED_URL = re.compile(r"Error performing [A-Z]+ (\S+) in ")
+_URL = re.compile(r"https?://\S+")
+# What Azurite says of a range of an empty object.
+_NOTHING = re.compile(r'"bytes \d+--1/0"')
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound", "ContainerBeingDeleted", "ContainerDisabled"}
 _DENIED = {
     "AccessDenied",
     "ExpiredToken",
@@ -39,12 +43,15 @@ _DENIED = {
 class Place:
     """A store as a person knows it, and what must not be shown of it.
 
-    `login_apart` is the store's own URL where another host hands out the credentials.
+    `login_apart` is the store's own URL where another host hands out the credentials; `login` says
+    how to get in; `kind` is what the store calls a space of names.
     """
 
     name: str
     login_apart: str | None = None
     secrets: tuple[str, ...] = ()
+    login: str = LOGIN
+    kind: str = "bucket"
 
     def __repr__(self) -> str:
         return f"Place({self.name!r})"
@@ -56,12 +63,11 @@ def translate(error: Exception, place: Place, name: str, span: Span = None) -> H
     The kind of error is told by its class's name, as a forked child has classes of its own.
     """
     text, kind = str(error), type(error).__name__
-    found, told = _STATUS.search(text), _CODE.search(text)
-    status, code = int(found[1]) if found else 0, told[1] if told else ""
+    status, code = _answer(text)
     if _is_login(text, place):
-        return AccessError(f"the credentials for {place.name} could not be fetched; {LOGIN}")
-    if code == "NoSuchBucket":
-        return StoreNotFoundError(f"there is no bucket {place.name}; check its name and the endpoint")
+        return AccessError(f"the credentials for {place.name} could not be fetched; {place.login}")
+    if code in _NO_BUCKET:
+        return StoreNotFoundError(f"there is no {place.kind} {place.name}; check its name and the endpoint")
     if kind in ("FileNotFoundError", "NotFoundError") or status == 404:
         return NotFoundError(f"nothing is stored at {name}")
     if kind == "PreconditionError" or status == 412:
@@ -70,14 +76,45 @@ def translate(error: Exception, place: Place, name: str, span: Span = None) -> H
     if region is not None:
         return _wrong_region(place, region)
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError") or code in _DENIED:
-        return _denied(name, status, code)
-    if status == 416 or "StartTooLarge" in text:
+        return _denied(name, status, code, place)
+    if status == 416 or "StartTooLarge" in text or _NOTHING.search(text):
         return too_short(name, span, None)
     if status:
         return _refused(name, status, code)
     if kind == "ValueError":
         return InvalidInputError(f"{name} is not a name that an object can have")
     return _broken(text, place, name)
+
+
+def translate_put(
+    error: Exception, place: Place, name: str, *, if_match: str | None, if_absent: bool
+) -> HyperslabError:
+    """Return the error to raise instead of obstore's, for an object that could not be stored."""
+    text, kind = str(error), type(error).__name__
+    status, code = _answer(text)
+    if code in _NO_BUCKET:
+        return translate(error, place, name)
+    failed = kind in ("AlreadyExistsError", "PreconditionError") or status in (409, 412)
+    if if_absent and failed:
+        return exists(name)
+    if if_match is not None and (failed or status == 404):
+        return gone(name) if status == 404 or "not found" in text else rewritten(name)
+    if status == 404:
+        return StoreNotFoundError(f"there is no {place.kind} {place.name}; check its name and the endpoint")
+    return translate(error, place, name)
+
+
+def unusable(error: Exception, place: Place) -> HyperslabError:
+    """Return the error for settings that obstore does not take; its own message may quote a secret."""
+    if re.search(r"redential|ccess [Kk]ey|account|SAS|token|private key|PEM", str(error)):
+        return AccessError(f"the credentials for {place.name} cannot be used (wrong file or key?); {place.login}")
+    return InvalidInputError(f"{place.name} cannot be reached with these settings; check storage_options")
+
+
+def _answer(text: str) -> tuple[int, str]:
+    """Return the status and the store's own code for the failure, 0 and '' where it gave none."""
+    found, told = _STATUS.search(text), _CODE.search(text)
+    return int(found[1]) if found else 0, told[1] if told else ""
 
 
 def is_empty_suffix(error: Exception, span: Span) -> bool:
@@ -108,7 +145,7 @@ def _is_login(text: str, place: Place) -> bool:
     asked = _ASKED_URL.search(text)
     if asked is not None and place.login_apart is not None:
         return _host(asked[1]) != _host(place.login_apart)
-    return re.search(r"Failed to read (EKS )?token file", text) is not None
+    return re.search(r"Failed to read (EKS )?token file|get-access-token", text) is not None
 
 
 def _host(url: str) -> tuple[str | None, int]:
@@ -121,10 +158,10 @@ def _wrong_region(place: Place, region: str) -> StoreError:
     return StoreError(f"bucket {place.name} lies {where}; give {which} in storage_options, or none at all")
 
 
-def _denied(name: str, status: int, code: str) -> AccessError:
+def _denied(name: str, status: int, code: str, place: Place) -> AccessError:
     if code == "RequestTimeTooSkewed":
         return AccessError(f"access to {name} was refused because this machine's clock is wrong; set it")
-    return AccessError(f"access to {name} was refused ({_label(status, code)}); {LOGIN}")
+    return AccessError(f"access to {name} was refused ({_label(status, code)}); {place.login}")
 
 
 def _refused(name: str, status: int, code: str) -> StoreError:
@@ -138,7 +175,7 @@ def _refused(name: str, status: int, code: str) -> StoreError:
 def _broken(text: str, place: Place, name: str) -> StoreError:
     """Return the failure of a request that got no answer, or one that makes no sense."""
     head = text.split("\n\nDebug source", 1)[0]
-    if "non-partial response" in head:
+    if "non-partial response" in head or "Range request not supported" in head:
         return StoreError(f"{place.name} ignores byte ranges (asked for part of {name}); use method='get'")
     if re.search(r"Requested \d", head):
         return transient(f"{place.name} answered with other bytes of {name} than asked for; try again")
@@ -152,9 +189,10 @@ def _broken(text: str, place: Place, name: str) -> StoreError:
         return transient(f"cannot connect to {place.name}; check the endpoint and the network")
     if "HTTP error" in head:
         return transient(f"the connection to {place.name} broke while {name} was read; try again")
-    reason = " ".join(head.split())[:200]
+    reason = head
     for secret in place.secrets:
         reason = reason.replace(secret, "***")
+    reason = " ".join(_URL.sub("its URL", reason).split())[:200]
     return StoreError(f"{place.name} did not answer as it should for {name} ({reason}); check the endpoint")
 
 

@@ -8,6 +8,8 @@ import stat
 import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
@@ -19,16 +21,21 @@ import numpy.typing as npt
 from hyperslab.errors import AccessError, HyperslabError, InvalidInputError, NotFoundError, StoreError
 from hyperslab.store.base import (
     CHILDREN_LIMIT,
+    PARTIAL,
+    Data,
     Reply,
     Span,
     changed,
+    check_data,
     check_key,
     check_limit,
+    check_new_key,
     check_prefix,
     check_span,
     too_many,
     too_short,
 )
+from hyperslab.store.local_write import file_etag, remove_file, replace_file
 
 __all__ = ["LocalStore", "Mapped", "OpenFiles"]
 
@@ -37,6 +44,7 @@ _CROWDED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 # The kernel reads at most this many bytes at once.
 _READ_LIMIT = 0x7FFFF000
 
+T = TypeVar("T")
 V = TypeVar("V", bound="_Version")
 
 
@@ -62,7 +70,7 @@ class _Version:
 
     def __init__(self, found: os.stat_result) -> None:
         self.inode, self.mtime_ns, self.nbytes = found.st_ino, found.st_mtime_ns, found.st_size
-        self.etag = f'"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"'
+        self.etag = file_etag(found)
 
     def holds(self, found: os.stat_result) -> bool:
         return (found.st_mtime_ns, found.st_size, found.st_ino) == (self.mtime_ns, self.nbytes, self.inode)
@@ -169,6 +177,7 @@ class LocalStore:
     """The files below one directory."""
 
     scheme = "file"
+    has_suffix = True
 
     def __init__(self, root: str | os.PathLike[str], *, files: OpenFiles | None = None) -> None:
         self.root = os.path.abspath(os.fspath(root))
@@ -231,11 +240,9 @@ class LocalStore:
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
     ) -> Reply:
-        import asyncio
+        return await _in_thread(self.get, key, span, if_match=if_match, limit_bytes=limit_bytes)
 
-        return await asyncio.to_thread(self.get, key, span, if_match=if_match, limit_bytes=limit_bytes)
-
-    def head(self, key: str) -> tuple[int, str | None]:
+    def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
         check_key(key)
         try:
             found = os.stat(self._base + key)
@@ -246,22 +253,74 @@ class LocalStore:
         version = _Version(found)
         return version.nbytes, version.etag
 
-    def children(self, prefix: str) -> list[str]:
+    async def ahead(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
+        return await _in_thread(self.head, key)
+
+    def children(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
         prefix = check_prefix(prefix)
         names: list[str] = []
-        try:
-            with os.scandir(self._base + prefix) as entries:
-                for entry in entries:
-                    names.append(entry.name)
-                    if len(names) > CHILDREN_LIMIT:
-                        raise too_many(self._name(prefix))
-        except OSError as error:
-            if isinstance(error, HyperslabError):
-                raise
-            if error.errno in _MISSING:
-                return []
-            raise self._failed(prefix, error) from None
+        with self._listing(prefix):
+            for entry in _entries(self._base + prefix):
+                names.append(entry.name)
+                if len(names) > CHILDREN_LIMIT:
+                    raise too_many(self._name(prefix))
         return sorted(names)
+
+    async def achildren(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
+        return await _in_thread(self.children, prefix)
+
+    def keys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        prefix = check_prefix(prefix)
+        found: list[tuple[str, int]] = []
+        with self._listing(prefix):
+            for seen, (path, nbytes) in enumerate(_walk(self._base + prefix)):
+                if seen >= CHILDREN_LIMIT:
+                    raise too_many(self._name(prefix))
+                if nbytes is not None:
+                    found.append((path[len(self._base) :], nbytes))
+        return sorted(found)
+
+    async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        return await _in_thread(self.keys, prefix)
+
+    def put(
+        self,
+        key: str,
+        data: Data,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        """As the protocol says. A link under this name is replaced, not followed."""
+        view = check_data(key, data, if_match, if_absent)
+        path = self._base + key
+        try:
+            return replace_file(path, view, if_match=if_match, if_absent=if_absent, timeout_s=timeout_s)
+        except OSError as error:
+            raise self._unwritten(key, error) from None
+
+    async def aput(
+        self,
+        key: str,
+        data: Data,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        return await _in_thread(self.put, key, data, if_match=if_match, if_absent=if_absent, timeout_s=timeout_s)
+
+    def delete(self, key: str, *, timeout_s: float | None = None) -> None:
+        """As the protocol says. Directories that this leaves empty go too, but never the root."""
+        check_new_key(key)
+        try:
+            remove_file(self._base + key, self.root, timeout_s=timeout_s)
+        except OSError as error:
+            raise self._unwritten(key, error) from None
+
+    async def adelete(self, key: str, *, timeout_s: float | None = None) -> None:
+        await _in_thread(self.delete, key, timeout_s=timeout_s)
 
     def _read(self, key: str, handle: _Handle, start: int, buffer: memoryview, if_match: str | None) -> str:
         if if_match is not None and if_match != handle.etag:
@@ -322,6 +381,32 @@ class LocalStore:
     def _name(self, key: str) -> str:
         return self._base + key
 
+    @contextmanager
+    def _listing(self, prefix: str) -> Iterator[None]:
+        """Translate what goes wrong while a directory is read; that it is not there is an empty listing."""
+        try:
+            yield
+        except OSError as error:
+            if isinstance(error, HyperslabError):
+                raise
+            if error.errno not in _MISSING:
+                raise self._failed(prefix, error) from None
+
+    def _unwritten(self, key: str, error: OSError) -> HyperslabError:
+        """Return the error for a file that could not be stored or removed."""
+        name = self._name(key)
+        if isinstance(error, HyperslabError):
+            return error
+        if error.errno in (errno.EISDIR, errno.ENOTDIR, errno.EEXIST):
+            return StoreError(f"{name} cannot be a file, as a directory has its name or a file that of its directory")
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            return AccessError(f"{name} may not be written by this user; change the permissions of its directory")
+        if error.errno in (errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EILSEQ):
+            return InvalidInputError(f"{name} is not a name that a file can have here ({error.strerror})")
+        failure = StoreError(f"{name} could not be written ({error.strerror}); check the disk and try again")
+        failure.transient = error.errno in (errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, *_CROWDED)
+        return failure
+
     def _failed(self, key: str, error: OSError) -> HyperslabError:
         name = self._name(key)
         if error.errno in _MISSING or isinstance(error, FileNotFoundError):
@@ -331,6 +416,42 @@ class LocalStore:
         failure = StoreError(f"{name} could not be read ({error.strerror}); check the disk and try again")
         failure.transient = error.errno in (errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, *_CROWDED)
         return failure
+
+
+async def _in_thread(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    import asyncio
+
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The entries of a directory, without the files that are just being written."""
+    with os.scandir(folder) as entries:
+        yield from (entry for entry in entries if not entry.name.startswith(PARTIAL))
+
+
+def _walk(folder: str) -> Iterator[tuple[str, int | None]]:
+    """The files below a directory with their sizes, and the directories with None; links are followed."""
+    todo = [(folder.rstrip("/"), frozenset[tuple[int, int]]())]
+    while todo:
+        here, above = todo.pop()
+        try:
+            found, entries = os.stat(here), list(_entries(here))
+        except (FileNotFoundError, NotADirectoryError):  # removed meanwhile
+            continue
+        inside = above | {(found.st_dev, found.st_ino)}
+        if len(inside) == len(above):  # a link that leads back up
+            continue
+        for entry in entries:
+            try:
+                about = entry.stat()
+            except FileNotFoundError:  # removed meanwhile, or a link to nothing
+                continue
+            regular = stat.S_ISREG(about.st_mode)
+            if stat.S_ISDIR(about.st_mode):
+                todo.append((entry.path, inside))
+            if regular or stat.S_ISDIR(about.st_mode):
+                yield entry.path, about.st_size if regular else None
 
 
 def _map(handle: _Handle) -> Mapped:

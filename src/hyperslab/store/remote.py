@@ -1,62 +1,47 @@
-"""Objects behind obstore: S3, and memory. One call is one request; retries are decided above."""
+"""Objects behind obstore: clouds, web servers, memory. One call is one request; retries are decided above."""
 
 import math
 import os
-from collections.abc import Mapping
-from datetime import timedelta
-from typing import Any, Protocol
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
-from hyperslab.errors import ForkError, HyperslabError, InternalError
+from hyperslab.errors import (
+    HyperslabError,
+    InternalError,
+    InvalidInputError,
+    NotFoundError,
+    StoreError,
+    StoreNotFoundError,
+)
 from hyperslab.store import runtime
+from hyperslab.store.backends import Backend, memory
 from hyperslab.store.base import (
     CHILDREN_LIMIT,
+    Data,
     Reply,
     Span,
+    check_data,
     check_key,
     check_limit,
+    check_new_key,
     check_prefix,
     check_reply,
     check_span,
-    strong_etag,
     too_many,
 )
-from hyperslab.store.failures import Place, is_empty_suffix, other_region, transient, translate
-from hyperslab.store.s3 import S3Settings, bucket_region
+from hyperslab.store.failures import is_empty_suffix, transient, translate, translate_put, unusable
 
-__all__ = ["RemoteStore", "memory", "memory_store", "s3_store"]
+__all__ = ["RemoteStore", "memory", "remote_store"]
 
-# How long a connection may take to open, may stay silent, and a request may last at most.
-CONNECT_S = 5.0
+T = TypeVar("T")
+
+# How long a connection may stay silent, and a request or a listing may last at most.
 SILENT_S = 30.0
 REQUEST_S = 600.0
 LIST_S = 60.0
-
-
-class Backend(Protocol):
-    """What differs between the kinds of store behind obstore. Pickles; holds no connection."""
-
-    @property
-    def address(self) -> str: ...
-
-    @property
-    def scheme(self) -> str: ...
-
-    @property
-    def ready(self) -> bool:
-        """Whether `client` answers without asking anybody."""
-        ...
-
-    @property
-    def place(self) -> Place: ...
-
-    def client(self, obstore: Any, timeout_s: float) -> Any:
-        """Return obstore's store for requests that last at most `timeout_s`."""
-        ...
-
-    def explain(self, error: Exception) -> HyperslabError | None:
-        """Return a better error than the usual one, where this kind of store knows of one."""
-        ...
 
 
 class RemoteStore:
@@ -66,8 +51,9 @@ class RemoteStore:
         self._backend = backend
         self.address = backend.address
         self.scheme = backend.scheme
+        self.has_suffix = backend.has_suffix
         self._name = self.address.partition("?")[0]
-        self._clients: dict[float, Any] = {}
+        self._clients: dict[tuple[float, bool], Any] = {}
         self._pid = 0
 
     def __repr__(self) -> str:
@@ -85,11 +71,13 @@ class RemoteStore:
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
     ) -> Reply:
-        options = _options(key, span, if_match)
+        if isinstance(span, int) and not self.has_suffix:
+            return self._suffix(key, span, if_match, timeout_s)
+        options = self._options(key, span, if_match)
         obstore, client = self._connect(timeout_s)
         try:
             answer = obstore.get(client, key, options=options)
-            check_limit(f"{self._name}/{key}", span, answer.meta["size"], limit_bytes)
+            self._check(key, span, answer, limit_bytes)
             data = answer.bytes()
         except Exception as error:  # noqa: BLE001  (obstore's classes differ between runtimes)
             return self._empty_or_raise(error, key, span)
@@ -104,41 +92,48 @@ class RemoteStore:
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
     ) -> Reply:
-        import asyncio
-
-        options = _options(key, span, if_match)
+        if isinstance(span, int) and not self.has_suffix:
+            return await self._asuffix(key, span, if_match, timeout_s)
+        options = self._options(key, span, if_match)
         try:
-            async with asyncio.timeout(timeout_s):
-                if self._backend.ready:
-                    obstore, client = self._connect()
-                else:
-                    obstore, client = await asyncio.to_thread(self._connect)
+            async with self._in_time(timeout_s, key):
+                obstore, client = await self._aconnect()
                 answer = await obstore.get_async(client, key, options=options)
-                check_limit(f"{self._name}/{key}", span, answer.meta["size"], limit_bytes)
+                self._check(key, span, answer, limit_bytes)
                 data = await answer.bytes_async()
-        except TimeoutError:
-            raise transient(f"{self._name}/{key} was not answered within {timeout_s} s; try again") from None
         except Exception as error:  # noqa: BLE001
             return self._empty_or_raise(error, key, span)
         return self._reply(key, span, if_match, answer.meta, data)
 
-    def head(self, key: str) -> tuple[int, str | None]:
-        check_key(key)
-        obstore, client = self._connect()
+    def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
+        self._check_key(key)
+        obstore, client = self._connect(timeout_s)
         try:
             meta = obstore.head(client, key)
         except Exception as error:  # noqa: BLE001
             raise self._failed(error, key, None) from None
-        return meta["size"], strong_etag(meta["e_tag"])
+        return meta["size"], self._backend.tag(meta)
 
-    def children(self, prefix: str) -> list[str]:
-        """As the protocol says; sends one request for every thousand names, for a minute at most."""
-        prefix = check_prefix(prefix)
-        obstore, client = self._connect()
+    async def ahead(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
+        self._check_key(key)
         try:
-            found = _within(LIST_S, obstore.list_with_delimiter_async, client, prefix or None)
-        except TimeoutError:
-            raise transient(f"listing {self._name}/{prefix} took over {LIST_S} s; open by path instead") from None
+            async with self._in_time(timeout_s, key):
+                obstore, client = await self._aconnect()
+                meta = await obstore.head_async(client, key)
+        except Exception as error:  # noqa: BLE001
+            raise self._failed(error, key, None) from None
+        return meta["size"], self._backend.tag(meta)
+
+    def children(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
+        """As the protocol says; sends one request for every thousand names, for a minute at most."""
+        return _run(self.achildren(prefix, timeout_s=timeout_s))
+
+    async def achildren(self, prefix: str, *, timeout_s: float | None = None) -> list[str]:
+        prefix = self._check_listing(prefix)
+        try:
+            async with self._listing(prefix, timeout_s):
+                obstore, client = await self._aconnect()
+                found = await obstore.list_with_delimiter_async(client, prefix or None)
         except Exception as error:  # noqa: BLE001
             raise self._failed(error, prefix, None) from None
         paths = [*found["common_prefixes"], *(entry["path"] for entry in found["objects"])]
@@ -147,24 +142,194 @@ class RemoteStore:
         # An object may bear the very name of the prefix; it is not below it.
         return sorted({path.rstrip("/").rpartition("/")[2] for path in paths if path.rstrip("/") != prefix})
 
-    def _connect(self, timeout_s: float | None = None) -> tuple[Any, Any]:
+    def keys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        """As the protocol says; sends one request for every thousand keys, for a minute at most."""
+        return _run(self.akeys(prefix, timeout_s=timeout_s))
+
+    async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
+        prefix = self._check_listing(prefix)
+        found: list[tuple[str, int]] = []
+        try:
+            async with self._listing(prefix, timeout_s):
+                obstore, client = await self._aconnect()
+                async for page in obstore.list(client, prefix or None, chunk_size=1000):
+                    found += [(entry["path"], entry["size"]) for entry in page if entry["path"] != prefix]
+                    if len(found) > CHILDREN_LIMIT:
+                        raise too_many(f"{self._name}/{prefix}")
+        except Exception as error:  # noqa: BLE001
+            raise self._failed(error, prefix, None) from None
+        return sorted(found)
+
+    def put(
+        self,
+        key: str,
+        data: Data,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        view, mode = check_data(key, data, if_match, if_absent), self._mode(key, if_match, if_absent)
+        obstore, client = self._connect(timeout_s, writing=True)
+        try:
+            done = obstore.put(client, key, view, mode=mode, use_multipart=False)
+        except Exception as error:  # noqa: BLE001
+            raise self._unwritten(error, key, if_match, if_absent) from None
+        return self._backend.tag(done)
+
+    async def aput(
+        self,
+        key: str,
+        data: Data,
+        *,
+        if_match: str | None = None,
+        if_absent: bool = False,
+        timeout_s: float | None = None,
+    ) -> str | None:
+        view, mode = check_data(key, data, if_match, if_absent), self._mode(key, if_match, if_absent)
+        try:
+            async with self._in_time(timeout_s, key):
+                obstore, client = await self._aconnect(writing=True)
+                done = await obstore.put_async(client, key, view, mode=mode, use_multipart=False)
+        except Exception as error:  # noqa: BLE001
+            raise self._unwritten(error, key, if_match, if_absent) from None
+        return self._backend.tag(done)
+
+    def delete(self, key: str, *, timeout_s: float | None = None) -> None:
+        self._check_new_key(key)
+        obstore, client = self._connect(timeout_s)
+        try:
+            obstore.delete(client, key)
+        except Exception as error:  # noqa: BLE001
+            self._deleted_or_raise(error, key)
+
+    async def adelete(self, key: str, *, timeout_s: float | None = None) -> None:
+        self._check_new_key(key)
+        try:
+            async with self._in_time(timeout_s, key):
+                obstore, client = await self._aconnect()
+                await obstore.delete_async(client, key)
+        except Exception as error:  # noqa: BLE001
+            self._deleted_or_raise(error, key)
+
+    def _suffix(self, key: str, span: int, if_match: str | None, timeout_s: float | None) -> Reply:
+        """Return the last bytes from a store that must be asked for the object's size first: in two requests."""
+        check_span(key, span)
+        size, tag = self.head(key, timeout_s=timeout_s)
+        if size == 0:
+            return check_reply(f"{self._name}/{key}", span, Reply(memoryview(b""), tag, 0), if_match)
+        part = (max(0, size + span), size)
+        return replace(self.get(key, part, if_match=if_match or tag, timeout_s=timeout_s), requests=2)
+
+    async def _asuffix(self, key: str, span: int, if_match: str | None, timeout_s: float | None) -> Reply:
+        check_span(key, span)
+        async with self._in_time(timeout_s, key):
+            size, tag = await self.ahead(key)
+            if size == 0:
+                return check_reply(f"{self._name}/{key}", span, Reply(memoryview(b""), tag, 0), if_match)
+            part = (max(0, size + span), size)
+            return replace(await self.aget(key, part, if_match=if_match or tag), requests=2)
+
+    def _options(self, key: str, span: Span, if_match: str | None) -> dict[str, Any] | None:
+        self._check_key(key)
+        check_span(key, span)
+        options: dict[str, Any] = {}
+        if span is not None:
+            options["range"] = span if isinstance(span, tuple) else {"suffix": -span}
+        if if_match is not None:
+            options["if_match"] = self._backend.if_match(if_match)
+        return options or None
+
+    def _mode(self, key: str, if_match: str | None, if_absent: bool) -> Any:
+        self._check_new_key(key)
+        return self._backend.replacing(if_match) if if_match is not None else ("create" if if_absent else "overwrite")
+
+    def _check(self, key: str, span: Span, answer: Any, limit_bytes: int | None) -> None:
+        name = f"{self._name}/{key}"
+        self._backend.check(name, answer.attributes)
+        check_limit(name, span, answer.meta["size"], limit_bytes)
+
+    def _check_key(self, key: str) -> None:
+        check_key(key)
+        if "\\" in key and not self._backend.has_backslash:
+            raise InvalidInputError(f"key {key[:200]!r} has a backslash, which {self.scheme} takes for '/'")
+
+    def _check_new_key(self, key: str) -> None:
+        check_new_key(key)
+        if not self._backend.can_write:
+            raise StoreError(f"{self._name} is a web server, which can only be read; write to a store instead")
+
+    def _check_listing(self, prefix: str) -> str:
+        prefix = check_prefix(prefix)
+        if prefix:
+            self._check_key(prefix)
+        if not self._backend.can_list:
+            raise StoreError(
+                f"{self._name} is a web server, which cannot list what it holds; open arrays by their path"
+            )
+        return prefix
+
+    def _connect(self, timeout_s: float | None = None, *, writing: bool = False) -> tuple[Any, Any]:
         """Return the obstore of this process and a client in it, made at the first use."""
         limit_s = REQUEST_S if timeout_s is None else _rung(timeout_s)
         obstore = runtime.obstore_module()
         if self._pid == os.getpid():
-            client = self._clients.get(limit_s)
+            client = self._clients.get((limit_s, writing))
             if client is not None:
                 return obstore, client
         with runtime.guard():
             if self._pid != os.getpid():
                 runtime.keep_forever(self._clients)
                 self._clients, self._pid = {}, os.getpid()
-            if limit_s not in self._clients:
-                self._clients[limit_s] = self._backend.client(obstore, limit_s)
-            return obstore, self._clients[limit_s]
+            if (limit_s, writing) not in self._clients:
+                # An upload is silent until all of it has arrived.
+                self._clients[limit_s, writing] = self._client(obstore, limit_s, limit_s if writing else SILENT_S)
+            return obstore, self._clients[limit_s, writing]
+
+    def _client(self, obstore: Any, limit_s: float, silent_s: float) -> Any:
+        try:
+            return self._backend.client(obstore, limit_s, min(silent_s, limit_s))
+        except HyperslabError:
+            raise
+        except Exception as error:  # noqa: BLE001
+            raise unusable(error, self._backend.place) from None
+
+    async def _aconnect(self, *, writing: bool = False) -> tuple[Any, Any]:
+        if self._backend.ready:
+            return self._connect(writing=writing)
+        import asyncio
+
+        return await asyncio.to_thread(self._connect, writing=writing)
+
+    @asynccontextmanager
+    async def _in_time(self, timeout_s: float | None, key: str) -> AsyncIterator[None]:
+        """Let a request last for so long only."""
+        import asyncio
+
+        try:
+            async with asyncio.timeout(timeout_s):
+                yield
+        except TimeoutError as error:
+            if isinstance(error, HyperslabError):
+                raise
+            raise transient(f"{self._name}/{key} was not answered within {timeout_s} s; try again") from None
+
+    @asynccontextmanager
+    async def _listing(self, prefix: str, timeout_s: float | None) -> AsyncIterator[None]:
+        """Let a listing, which may send any number of requests, last for so long only."""
+        import asyncio
+
+        limit_s = LIST_S if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                yield
+        except TimeoutError as error:
+            if isinstance(error, HyperslabError):
+                raise
+            raise transient(f"listing {self._name}/{prefix} took over {limit_s} s; open by path instead") from None
 
     def _reply(self, key: str, span: Span, if_match: str | None, meta: Mapping[str, Any], data: Any) -> Reply:
-        reply = Reply(memoryview(data), strong_etag(meta["e_tag"]), meta["size"])
+        reply = Reply(memoryview(data), self._backend.tag(meta), meta["size"])
         return check_reply(f"{self._name}/{key}", span, reply, if_match)
 
     def _empty_or_raise(self, error: Exception, key: str, span: Span) -> Reply:
@@ -172,150 +337,37 @@ class RemoteStore:
             return Reply(memoryview(b""), None, 0)
         raise self._failed(error, key, span) from None
 
+    def _deleted_or_raise(self, error: Exception, key: str) -> None:
+        failure = self._failed(error, key, None)
+        if not isinstance(failure, NotFoundError) or isinstance(failure, StoreNotFoundError):
+            raise failure from None
+
+    def _unwritten(self, error: Exception, key: str, if_match: str | None, if_absent: bool) -> HyperslabError:
+        name = f"{self._name}/{key}"
+        if isinstance(error, HyperslabError):
+            return error
+        better = self._better(error)
+        return better or translate_put(error, self._backend.place, name, if_match=if_match, if_absent=if_absent)
+
     def _failed(self, error: Exception, key: str, span: Span) -> HyperslabError:
         if isinstance(error, HyperslabError):
             return error
+        better = self._better(error)
+        return better or translate(error, self._backend.place, f"{self._name}/{key}", span)
+
+    def _better(self, error: Exception) -> HyperslabError | None:
         better = self._backend.explain(error)
         if better is not None:
             self._clients = {}
-            return better
-        return translate(error, self._backend.place, f"{self._name}/{key}", span)
+        return better
 
 
-class S3Backend:
-    """Clients for a bucket; finds out its region when nobody said it."""
-
-    scheme = "s3"
-
-    def __init__(self, settings: S3Settings) -> None:
-        self.settings = settings
-        self.address = settings.address
-        self._region = settings.region or ("us-east-1" if settings.endpoint else None)
-        self._corrected = False
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (S3Backend, (self.settings,))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, S3Backend) and other.settings == self.settings
-
-    def __hash__(self) -> int:
-        return hash(self.settings)
-
-    @property
-    def ready(self) -> bool:
-        return self._region is not None
-
-    @property
-    def place(self) -> Place:
-        settings = self.settings
-        name = f"s3://{settings.bucket}" + (f" at {settings.endpoint}" if settings.endpoint else "")
-        delegated = not settings.anonymous and settings.access_key_id is None
-        return Place(name, settings.url(self._region or "") if delegated else None, settings.secrets)
-
-    def client(self, obstore: Any, timeout_s: float) -> Any:
-        settings = self.settings
-        if self._region is None:
-            self._region = bucket_region(settings.bucket)
-        url = settings.url(self._region)
-        # Every value is given, else obstore would take it from the environment, whatever our options say.
-        config = {
-            "endpoint": url,
-            "aws_endpoint_url_s3": url,
-            "region": self._region,
-            "skip_signature": settings.anonymous,
-            "request_payer": settings.requester_pays,
-            "virtual_hosted_style_request": settings.virtual_hosted,
-        }
-        return obstore.store.S3Store(
-            settings.bucket,
-            config=config,
-            client_options=_client_options(timeout_s, allow_http=url.startswith("http://")),
-            retry_config={"max_retries": 0},
-            credential_provider=None if settings.access_key_id is None else _Login(settings),
-        )
-
-    def explain(self, error: Exception) -> HyperslabError | None:
-        """Find the right region once, where a wrong one came from the environment or a profile."""
-        region = other_region(error)
-        if region is None or self.settings.endpoint or self.settings.region_chosen or self._corrected:
-            return None
-        wrong, self._region, self._corrected = self._region, region or None, True
-        return transient(f"bucket s3://{self.settings.bucket} is not in region {wrong}; try again, elsewhere")
-
-
-class MemoryBackend:
-    """A store in this process's memory, shared by all who use its name."""
-
-    scheme = "memory"
-    ready = True
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.address = f"memory://{name}"
-        self.place = Place(self.address)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (MemoryBackend, (self.name,))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, MemoryBackend) and other.name == self.name
-
-    def __hash__(self) -> int:
-        return hash(self.name)
-
-    def client(self, obstore: Any, timeout_s: float) -> Any:
-        return memory(self.name)
-
-    def explain(self, error: Exception) -> HyperslabError | None:
-        return None
-
-
-class _Login:
-    """Hands obstore fixed credentials; given as plain options, the environment's token would be added."""
-
-    def __init__(self, settings: S3Settings) -> None:
-        self._settings = settings
-
-    def __call__(self) -> dict[str, Any]:
-        return {
-            "access_key_id": self._settings.access_key_id,
-            "secret_access_key": self._settings.secret_access_key,
-            "token": self._settings.session_token,
-            "expires_at": None,
-        }
-
-
-_memories: dict[str, tuple[int, Any]] = {}
 _stores: WeakValueDictionary[Backend, RemoteStore] = WeakValueDictionary()
 
 
-def memory(name: str) -> Any:
-    """Return the obstore MemoryStore behind `memory://name`, to put objects there.
-
-    It lives as long as the process, and only in this one.
-    """
-    obstore = runtime.obstore_module()
-    with runtime.guard():
-        pid, store = _memories.setdefault(name, (os.getpid(), None))
-        if pid != os.getpid():
-            raise ForkError(
-                f"memory://{name} lives in the process that made it, not in this fork of it; use files or S3"
-            )
-        if store is None:
-            store = obstore.store.MemoryStore()
-            _memories[name] = (pid, store)
-        return store
-
-
-def memory_store(name: str) -> RemoteStore:
-    """Return the store `memory://name`."""
-    return _shared(MemoryBackend(name))
-
-
-def s3_store(settings: S3Settings) -> RemoteStore:
-    """Return the store for these settings: the same one, with its connections, as long as it is in use."""
-    return _shared(S3Backend(settings))
+def remote_store(backend: Backend) -> RemoteStore:
+    """Return the store for this backend: the same one, with its connections, as long as it is in use."""
+    return _shared(backend)
 
 
 def _shared(backend: Backend) -> RemoteStore:
@@ -326,39 +378,29 @@ def _shared(backend: Backend) -> RemoteStore:
         return store
 
 
-def _options(key: str, span: Span, if_match: str | None) -> dict[str, Any] | None:
-    check_key(key)
-    check_span(key, span)
-    options: dict[str, Any] = {}
-    if span is not None:
-        options["range"] = span if isinstance(span, tuple) else {"suffix": -span}
-    if if_match is not None:
-        options["if_match"] = if_match
-    return options or None
-
-
-def _within(limit_s: float, function: Any, *arguments: Any) -> Any:
-    """Run one of obstore's async functions that may send any number of requests, but not for longer."""
+def _run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run what may send any number of requests, in a loop of its own; an interrupt ends it at once."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
-    async def bounded() -> Any:
-        async with asyncio.timeout(limit_s):
-            return await function(*arguments)
+    running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
+
+    async def noted() -> T:
+        task = asyncio.current_task()
+        if task is not None:
+            running.append((asyncio.get_running_loop(), task))
+        return await coroutine
 
     # In a thread, as a loop may already run in this one.
     with ThreadPoolExecutor(1, thread_name_prefix="hyperslab-list") as pool:
-        return pool.submit(asyncio.run, bounded()).result()
-
-
-def _client_options(limit_s: float, *, allow_http: bool) -> dict[str, Any]:
-    return {
-        "allow_http": allow_http,
-        "connect_timeout": timedelta(seconds=min(CONNECT_S, limit_s)),
-        "read_timeout": timedelta(seconds=min(SILENT_S, limit_s)),
-        "timeout": timedelta(seconds=limit_s),
-        "pool_idle_timeout": timedelta(seconds=20),
-    }
+        future = pool.submit(asyncio.run, noted())
+        try:
+            return future.result()
+        except BaseException:
+            for loop, task in running:
+                with suppress(RuntimeError):  # it has ended by itself
+                    loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def _rung(timeout_s: float) -> float:

@@ -1,7 +1,6 @@
 """How a bucket is reached: storage options, environment and profile files, in this order."""
 
 import configparser
-import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 from hyperslab.errors import AccessError, InvalidInputError, NotFoundError, StoreError
 from hyperslab.store.failures import LOGIN, transient
+from hyperslab.store.options import Names, as_endpoint, first, is_true, read_options
 
 __all__ = ["S3Settings", "bucket_region", "read_settings"]
 
@@ -17,22 +17,26 @@ __all__ = ["S3Settings", "bucket_region", "read_settings"]
 AWS_URL = "https://s3.{region}.amazonaws.com"
 AWS_PROBE_URL = "https://s3.amazonaws.com"
 
-_TEXTS = ("endpoint", "region", "access_key_id", "secret_access_key", "session_token", "profile")
-_FLAGS = ("anonymous", "requester_pays", "virtual_hosted", "instance_metadata")
-_ALIASES = {
-    "key": "access_key_id",
-    "secret": "secret_access_key",
-    "token": "session_token",
-    "anon": "anonymous",
-    "skip_signature": "anonymous",
-    "endpoint_url": "endpoint",
-    "endpoint_url_s3": "endpoint",
-    "region_name": "region",
-    "default_region": "region",
-    "request_payer": "requester_pays",
-    "virtual_hosted_style_request": "virtual_hosted",
-    "profile_name": "profile",
-}
+_NAMES = Names(
+    "s3",
+    texts=("endpoint", "region", "access_key_id", "secret_access_key", "session_token", "profile"),
+    flags=("anonymous", "requester_pays", "virtual_hosted", "instance_metadata"),
+    aliases={
+        "key": "access_key_id",
+        "secret": "secret_access_key",
+        "token": "session_token",
+        "anon": "anonymous",
+        "skip_signature": "anonymous",
+        "endpoint_url": "endpoint",
+        "endpoint_url_s3": "endpoint",
+        "region_name": "region",
+        "default_region": "region",
+        "request_payer": "requester_pays",
+        "virtual_hosted_style_request": "virtual_hosted",
+        "profile_name": "profile",
+    },
+    prefix="aws_",
+)
 # What tells that a platform hands out credentials at an address that answers.
 _PLATFORM = (
     "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
@@ -89,7 +93,7 @@ def read_settings(
     's3://b?endpoint=localhost:9000'
     """
     environ = os.environ if environment is None else environment
-    given = _given(options or {})
+    given = _given(options)
     profile = _Profile(given.get("profile"), environ)
     endpoint = _endpoint(given, environ, profile)
     anonymous = _switch("anonymous", given, "AWS_SKIP_SIGNATURE", environ)
@@ -137,83 +141,28 @@ def bucket_region(bucket: str, *, timeout_s: float = 5.0) -> str:
     raise StoreError(f"AWS did not name the region of bucket {bucket!r} ({status}); give it in storage_options")
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options under their own names, checked; fsspec's and AWS's names are understood too."""
-    given: dict[str, Any] = {}
-    for name, value in _flatten(options):
-        plain = name.lower().removeprefix("aws_")
-        known = _ALIASES.get(plain, plain)
-        if known not in _TEXTS and known not in _FLAGS:
-            near = difflib.get_close_matches(plain, [*_TEXTS, *_FLAGS, *_ALIASES], n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join((*_TEXTS, *_FLAGS))}"
-            raise InvalidInputError(f"storage option {name!r} is not known for s3; {hint}")
-        if value is None:
-            continue
-        checked = _flag(name, value) if known in _FLAGS else _text(name, value)
-        if given.setdefault(known, checked) != checked:
-            raise InvalidInputError(f"storage option {known!r} is given twice, differently; give it once")
+def _given(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    given = read_options(_NAMES, options)
     if ("access_key_id" in given) != ("secret_access_key" in given):
         raise InvalidInputError("storage options access_key_id and secret_access_key go together; give both")
     return given
 
 
-def _flatten(options: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for name, value in options.items():
-        if not isinstance(name, str):
-            raise InvalidInputError(f"storage option names are strings, got {type(name).__name__}")
-        if name == "client_kwargs":
-            if not isinstance(value, Mapping):
-                raise InvalidInputError("storage option 'client_kwargs' must be a mapping")
-            pairs += _flatten(value)
-        else:
-            pairs.append((name, value))
-    return pairs
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value or "\x00" in value or "\n" in value:
-        raise InvalidInputError(f"storage option {name!r} must be a string of one line, not empty")
-    return value
-
-
-def _flag(name: str, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false", "1", "0", "requester"):
-        return _is_true(value)
-    raise InvalidInputError(f"storage option {name!r} must be True or False, got {type(value).__name__}")
-
-
-def _is_true(value: str) -> bool:
-    return value.lower() in ("true", "1", "requester")
-
-
 def _switch(name: str, given: Mapping[str, Any], variable: str, environ: Mapping[str, str]) -> bool:
-    return bool(given[name]) if name in given else _is_true(environ.get(variable, ""))
+    return bool(given[name]) if name in given else is_true(environ.get(variable, ""))
 
 
 def _region(given: Mapping[str, Any], environ: Mapping[str, str], profile: "_Profile") -> str | None:
-    return given.get("region") or _first(environ, "AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
+    return given.get("region") or first(environ, "AWS_REGION", "AWS_DEFAULT_REGION") or profile.get("region")
 
 
 def _endpoint(given: Mapping[str, Any], environ: Mapping[str, str], profile: "_Profile") -> str | None:
     endpoint = (
         given.get("endpoint")
-        or _first(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        or first(environ, "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
         or profile.get("endpoint_url")
     )
-    if endpoint is None:
-        return None
-    try:
-        parts = urlsplit(str(endpoint))
-        good = parts.scheme in ("http", "https") and parts.hostname and "@" not in parts.netloc
-        _ = parts.port
-    except ValueError:
-        good = False
-    if not good:
-        raise InvalidInputError("an S3 endpoint is written 'http://host:port' or 'https://host', without a login")
-    return str(endpoint).rstrip("/")
+    return None if endpoint is None else as_endpoint("an S3", endpoint)
 
 
 def _credentials(
@@ -223,12 +172,8 @@ def _credentials(
         return given["access_key_id"], given["secret_access_key"], given.get("session_token")
     key, secret = environ.get("AWS_ACCESS_KEY_ID"), environ.get("AWS_SECRET_ACCESS_KEY")
     if key and secret and not profile.chosen:
-        return key, secret, _first(environ, "AWS_SESSION_TOKEN", "AWS_TOKEN")
+        return key, secret, first(environ, "AWS_SESSION_TOKEN", "AWS_TOKEN")
     return profile.credentials()
-
-
-def _first(environ: Mapping[str, str], *names: str) -> str | None:
-    return next((environ[name] for name in names if environ.get(name)), None)
 
 
 class _Profile:

@@ -3,25 +3,34 @@
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from hyperslab.errors import InvalidInputError, NotFoundError
 from hyperslab.store.base import Store, check_key
 from hyperslab.store.local import LocalStore
 
+if TYPE_CHECKING:
+    from hyperslab.store import backends
+
 __all__ = ["locate"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(/?)")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")
-_KNOWN = ("file", "memory", "s3")
-_LATER = ("abfs", "abfss", "adl", "az", "azure", "gcs", "gs", "http", "https")
+_CONTAINER = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9-]{0,62}")
+# An account's host in Azure, and in its separate clouds: only these are sent a login.
+_AZURE_HOST = re.compile(
+    r"([a-z0-9]{3,24})\.(?:dfs|blob)\.(core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net|cloudapi\.de))"
+)
+_KNOWN = ("file", "memory", "s3", "az", "azure", "abfs", "abfss", "adl", "gs", "gcs", "http", "https")
+_SHOWN = ("file://", "memory://", "s3://", "az://", "gs://", "https://")
 
 
-def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+def locate(url: Any, storage_options: Mapping[str, Any] | None = None, *, create: bool = False) -> tuple[Store, str]:
     """Return the store that a URL or local path lies in, and the path within it.
 
     Nothing is sent. A local directory is a store of its own; a local file lies in its directory's.
+    With `create`, so is a directory that is not there yet: the first put makes it.
 
     >>> locate("memory://scratch/run/3/")
     (RemoteStore('memory://scratch'), 'run/3')
@@ -33,32 +42,42 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> tuple[
         raise InvalidInputError("a URL or path must not be empty nor hold a NUL character")
     found = _SCHEME.match(text)
     if found is None or not isinstance(url, str):
-        return _local(os.path.expanduser(text), storage_options)
+        return _local(os.path.expanduser(text), storage_options, create)
     scheme, rest = found[1].lower(), text[found.end() :]
     if not found[2] and scheme != "file":
-        if scheme in (*_KNOWN, *_LATER) and not os.path.exists(text):
+        if scheme in _KNOWN and not os.path.exists(text):
             raise InvalidInputError(f"a URL of {scheme} starts with '{scheme}://', got '{scheme}:/'")
-        return _local(text, storage_options)
+        return _local(text, storage_options, create)
     if scheme == "file":
-        return _local(_file_path(text), storage_options)
-    if scheme == "memory":
-        return _memory(rest, storage_options)
-    if scheme == "s3":
-        return _s3(rest, storage_options)
-    later = " yet" if scheme in _LATER else ""
-    raise InvalidInputError(f"{scheme}:// is not supported{later}; use a path, file://, memory:// or s3://")
+        return _local(_file_path(text), storage_options, create)
+    if scheme not in _KNOWN:
+        raise InvalidInputError(f"{scheme}:// is not supported; use a path, or {', '.join(_SHOWN)}")
+    return _remote(scheme, text, rest, storage_options)
 
 
-def _local(path: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+def _local(path: str, options: Mapping[str, Any] | None, create: bool) -> tuple[Store, str]:
     _no_options("a local path", options)
     # abspath, not realpath: links lead where the person who made them wanted.
     full = os.path.abspath(path)
-    if os.path.isdir(full):
+    if os.path.isdir(full) or (create and not os.path.lexists(full)):
         return LocalStore(full), ""
     if not os.path.exists(full):
-        raise NotFoundError(f"there is no file or directory {full}")
+        file = _file_above(full)
+        if file is None:
+            raise NotFoundError(f"there is no file or directory {full}")
+        parent = os.path.dirname(file)
+        return LocalStore(parent), os.path.relpath(full, parent)
     parent, name = os.path.split(full)
     return LocalStore(parent), name
+
+
+def _file_above(path: str) -> str | None:
+    """Return the file that a path leads into (`data.h5` of `data.h5/group/array`), None if it leads nowhere."""
+    while path and not os.path.exists(path):
+        path, name = os.path.split(path)
+        if not name:
+            return None
+    return path if os.path.isfile(path) else None
 
 
 def _file_path(text: str) -> str:
@@ -71,26 +90,71 @@ def _file_path(text: str) -> str:
     return path
 
 
-def _memory(rest: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    from hyperslab.store.remote import memory_store
+def _remote(scheme: str, url: str, rest: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+    from hyperslab.store import backends, remote
+
+    name, _, path = rest.partition("/")
+    backend: backends.Backend
+    if scheme in ("http", "https"):
+        from hyperslab.store import http
+
+        settings, inside = http.read_settings(url, options)
+        return remote.remote_store(backends.HttpBackend(settings)), inside
+    inside = _path(path)
+    if scheme == "memory":
+        backend = _memory(name, options)
+    elif scheme == "s3":
+        backend = _s3(name, options)
+    elif scheme in ("gs", "gcs"):
+        backend = _google(name, options)
+    else:
+        backend = _azure(name, options)
+    return remote.remote_store(backend), inside
+
+
+def _memory(name: str, options: Mapping[str, Any] | None) -> "backends.Backend":
+    from hyperslab.store.backends import MemoryBackend
 
     _no_options("memory://", options)
-    name, _, path = rest.partition("/")
     if not _BUCKET.fullmatch(name):
         raise InvalidInputError("a memory URL is 'memory://name/path', the name of letters, digits and ._-")
-    return memory_store(name), _path(path)
+    return MemoryBackend(name)
 
 
-def _s3(rest: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
-    from hyperslab.store.remote import s3_store
+def _s3(bucket: str, options: Mapping[str, Any] | None) -> "backends.Backend":
+    from hyperslab.store.backends import S3Backend
     from hyperslab.store.s3 import read_settings
 
-    bucket, _, path = rest.partition("/")
     if not _BUCKET.fullmatch(bucket):
         # Not shown: it may be a login.
         raise InvalidInputError("an S3 URL is 's3://bucket/path', credentials go into storage_options")
-    inside = _path(path)
-    return s3_store(read_settings(bucket, options)), inside
+    return S3Backend(read_settings(bucket, options))
+
+
+def _google(bucket: str, options: Mapping[str, Any] | None) -> "backends.Backend":
+    from hyperslab.store.backends import GoogleBackend
+    from hyperslab.store.google import read_settings
+
+    if not _BUCKET.fullmatch(bucket):
+        raise InvalidInputError("a Google URL is 'gs://bucket/path', credentials go into storage_options")
+    return GoogleBackend(read_settings(bucket, options))
+
+
+def _azure(name: str, options: Mapping[str, Any] | None) -> "backends.Backend":
+    from hyperslab.store.azure import read_settings
+    from hyperslab.store.backends import AzureBackend
+
+    container, at, host = name.partition("@")
+    found = _AZURE_HOST.fullmatch(host)
+    if not _CONTAINER.fullmatch(container) or (at and found is None):
+        raise InvalidInputError(
+            "an Azure URL is 'az://container/path' or 'abfss://container@account.dfs.core.windows.net/path', "
+            "credentials and other endpoints go into storage_options"
+        )
+    if found is None:
+        return AzureBackend(read_settings(container, options))
+    endpoint = f"https://{found[1]}.blob.{found[2]}"
+    return AzureBackend(read_settings(container, options, account=found[1], endpoint=endpoint))
 
 
 def _path(path: str) -> str:

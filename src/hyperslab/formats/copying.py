@@ -1,0 +1,287 @@
+"""Saving and copying: whole arrays and trees of groups written object by object, in bounded memory.
+
+A copy that was interrupted goes on where it was: its objects are whole or absent, and until it is done its metadata
+carries a fingerprint of what is being copied, so that nothing else is taken for it.
+"""
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.errors import InvalidInputError, NotFoundError, UnsupportedError
+from hyperslab.execute import Session, Snapshot, StoreReader
+from hyperslab.execute.write import StoreWriter
+from hyperslab.formats import member_names
+from hyperslab.formats.assignment import Assignment, assign_blocks, assign_values
+from hyperslab.formats.documents import change_document, dump, fetch_document
+from hyperslab.formats.seal import Seal, check_seal, seal_of, sealed
+from hyperslab.formats.source import ArraySource, GroupSource, check_name, join
+from hyperslab.formats.zarr_array import Done, ZarrArray, check_format, stored_objects
+from hyperslab.formats.zarr_create import NewArray, create_array, create_group
+from hyperslab.formats.zarr_v3 import FORMAT, parse_node
+from hyperslab.formats.zarr_write import edits_of
+from hyperslab.layout import Layout
+from hyperslab.layout.checksums import crc32c
+from hyperslab.selection import Selection, Span
+from hyperslab.store import Store
+
+__all__ = ["Place", "Readable", "ReadableGroup", "copy_tree", "member_place", "save_array", "seal_tree", "showing"]
+
+Progress = Callable[[int, int], None]
+
+
+class Readable(Protocol):
+    """An array to be copied; it can be read from several threads."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+    @property
+    def dims(self) -> tuple[str | None, ...] | None: ...
+    @property
+    def fill_value(self) -> Any: ...
+    def read(self, key: Any) -> Any: ...
+
+
+class ReadableGroup(Protocol):
+    """A group to be copied."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def attrs(self) -> Mapping[str, Any]: ...
+    def items(self) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where something is to be stored."""
+
+    session: Session
+    store: Store
+    path: str
+    url: str
+
+    def writer(self) -> StoreWriter:
+        return StoreWriter(self.session, self.store)
+
+    def member(self, name: str) -> "Place":
+        """Return the place of a member of the group that is here."""
+        check_name(name)
+        return replace(self, path=join(self.path, name), url=self.url.rstrip("/") + "/" + name)
+
+    def create(self, new: NewArray, *, overwrite: bool = False, seal: Seal | None = None) -> ZarrArray:
+        """Create an array here, without cells."""
+        source, document = create_array(self.writer(), self.path, self.url, new, overwrite=overwrite, seal=seal)
+        return ZarrArray(self.session, self.store, source, Snapshot(), document)
+
+    def create_group(
+        self, attrs: Mapping[str, Any] | None = None, *, overwrite: bool = False, seal: Seal | None = None
+    ) -> GroupSource:
+        """Create a group here, without members."""
+        return create_group(self.writer(), self.path, self.url, attrs, overwrite=overwrite, seal=seal)
+
+
+def member_place(place: Place, group: GroupSource, name: str) -> Place:
+    """Return the place of a new member; groups that its name goes through are made."""
+    check_format(group.format, group.url)
+    if group.format != FORMAT:
+        raise UnsupportedError(f"group {group.url!r} is {group.format}; new members are only made in Zarr v3")
+    if group.members is not None:
+        raise UnsupportedError(
+            f"the metadata of group {group.url!r} is consolidated, so that a new member would not be seen; "
+            "remove 'consolidated_metadata' from its zarr.json first"
+        )
+    parts = check_name(name).split("/")
+    for n in range(1, len(parts)):
+        above = place.member("/".join(parts[:n]))
+        if above.writer().get(join(above.path, "zarr.json"), lookup=True) is None:
+            above.create_group()
+    return place.member(name)
+
+
+def seal_tree(place: Place) -> ArraySource | GroupSource:
+    """Seal the array, or the group and all below it, that is stored here, and return it."""
+    key = join(place.path, "zarr.json")
+    found = fetch_document(place.writer(), key, checked=False)
+    if found is None:
+        raise NotFoundError(f"there is no Zarr v3 array or group at {place.url!r}: nothing is stored under {key!r}")
+    document, etag = found
+    signed = sealed(document, replace(seal_of(document) or Seal(), copying=None))
+    source = parse_node(signed, place.url, place.path)
+    if isinstance(source, ArraySource):
+        array = ZarrArray(place.session, place.store, source, Snapshot(), signed)
+        array.complete()
+        return array.source
+    place.writer().put(key, dump(signed), if_match=etag)
+    for name in member_names(StoreReader(place.session, place.store), replace(source, members=None)):
+        seal_tree(place.member(name))
+    return source
+
+
+def save_array(place: Place, values: Any, settings: Mapping[str, Any], *, overwrite: bool, threads: bool) -> ZarrArray:
+    """Write an array that is in memory, or gives its cells when it is indexed; `threads`: also to several at once."""
+    if not (hasattr(values, "shape") and hasattr(values, "dtype") and hasattr(values, "__getitem__")):
+        values = np.asarray(values)
+    array = place.create(NewArray(tuple(values.shape), values.dtype, **settings), overwrite=overwrite)
+    array.write(_everything(array.source.layout, values, threads=threads))
+    return array
+
+
+def _everything(layout: Layout, values: Any, *, threads: bool) -> Assignment:
+    whole = Selection(layout.shape, tuple([Span(0, n) for n in layout.shape]), tuple(range(len(layout.shape))))
+    if isinstance(values, np.ndarray | np.generic):
+        return assign_values(layout, whole, np.asarray(values))
+    turn = threading.Lock()
+
+    def block(box: tuple[slice, ...]) -> npt.NDArray[Any]:
+        if threads:
+            return np.asarray(values[box])
+        with turn:
+            return np.asarray(values[box])
+
+    return assign_blocks(layout, whole, block)
+
+
+def copy_tree(
+    source: Readable | ReadableGroup,
+    place: Place,
+    settings: Mapping[str, Any],
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> ArraySource | GroupSource:
+    """Copy an array, or a group with all below it; go on with a copy of the same that was interrupted."""
+    total = _nbytes(source) if progress is not None else 0
+    lock, done = threading.Lock(), [0]
+
+    def tell(nbytes: int) -> None:
+        if progress is not None:
+            with lock:
+                done[0] += nbytes
+                progress(done[0], total)
+
+    return _copy(source, place, settings, overwrite, tell, resuming=False)
+
+
+def _nbytes(source: Any) -> int:
+    if hasattr(source, "items"):
+        return sum(_nbytes(member) for _, member in source.items())
+    return int(source.nbytes)
+
+
+def _copy(
+    source: Any, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
+) -> ArraySource | GroupSource:
+    if hasattr(source, "items"):
+        return _copy_group(source, place, settings, overwrite, tell, resuming=resuming)
+    return _copy_array(source, place, settings, overwrite, tell, resuming=resuming)
+
+
+def _copy_array(
+    source: Readable, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
+) -> ArraySource:
+    given = {"fill_value": source.fill_value, "dims": source.dims, "attrs": source.attrs, **settings}
+    new = NewArray(source.shape, source.dtype, **given)
+    mark = _fingerprint(source.url, source.shape, source.dtype, settings)
+    begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=resuming)
+    if begun is None:
+        array = place.create(new, overwrite=overwrite, seal=Seal(copying=mark))
+        there: set[tuple[int, ...]] = set()
+    else:
+        found = cast(ArraySource, parse_node(begun, place.url, place.path))
+        array = ZarrArray(place.session, place.store, found, Snapshot(), begun)
+        if found.layout.complete:
+            tell(source.nbytes)
+            return found
+        there = stored_objects(place.writer(), found)
+    whole = _everything(array.source.layout, _Reads(source), threads=True)
+    edits = edits_of(whole)
+    if there:
+        tell(len(there) * source.nbytes // max(1, sum(1 for _ in edits_of(whole))))
+        edits = (edit for edit in edits if edit.coords not in there)
+    array.write(whole, edits=edits, done=tell)
+    return array.source
+
+
+def _copy_group(
+    source: ReadableGroup, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
+) -> GroupSource:
+    mark = _fingerprint(source.url, (), None, settings)
+    begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=resuming)
+    if begun is None:
+        place.create_group(source.attrs, overwrite=overwrite, seal=Seal(copying=mark))
+    for name, member in source.items():
+        _copy(member, place.member(name), settings, False, tell, resuming=begun is not None)
+    document = change_document(
+        place.writer(), join(place.path, "zarr.json"), lambda found, seal: (found, replace(seal or Seal(), copying=None))
+    )
+    return cast(GroupSource, parse_node(document, place.url, place.path))
+
+
+def _begun(place: Place, mark: str, source_url: str, *, overwrite: bool, resuming: bool) -> dict[str, Any] | None:
+    """Return the metadata of a copy of the same that was begun here; None if there is nothing, or it is to go."""
+    key = join(place.path, "zarr.json")
+    found = fetch_document(place.writer(), key, checked=not overwrite)
+    if found is None:
+        return None
+    seal = check_seal(found[0], key) if not overwrite else None
+    if seal is not None and (seal.copying == mark or (resuming and seal.copying is None)):
+        return found[0]
+    if overwrite:
+        return None
+    if seal is not None and seal.copying is not None:
+        raise InvalidInputError(
+            f"{place.url!r} holds an unfinished copy, but not of {source_url!r} with these settings; "
+            "pass overwrite=True to replace it"
+        )
+    raise InvalidInputError(f"{place.url!r} is stored already; pass overwrite=True to replace it with all that it holds")
+
+
+def _fingerprint(url: str, shape: tuple[int, ...], dtype: Any, settings: Mapping[str, Any]) -> str:
+    text = json.dumps([url, list(shape), str(dtype), {name: repr(value) for name, value in settings.items()}], sort_keys=True)
+    return f"{crc32c(np.frombuffer(text.encode(), np.uint8)):08x}"
+
+
+class _Reads:
+    """An opened array as something to be indexed."""
+
+    def __init__(self, source: Readable) -> None:
+        self._source = source
+
+    def __getitem__(self, key: Any) -> Any:
+        return self._source.read(key)
+
+
+@contextmanager
+def showing(progress: Any, title: str) -> Iterator[Progress | None]:
+    """Give what is to be told of progress: nothing, the user's function, or with True a bar on the terminal."""
+    if progress is None or progress is False:
+        yield None
+        return
+    if callable(progress):
+        yield progress
+        return
+    if progress is not True:
+        raise InvalidInputError(f"progress is True, or a function of (done_bytes, total_bytes), not {progress!r}")
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

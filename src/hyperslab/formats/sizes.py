@@ -1,0 +1,124 @@
+"""How large chunks and shards are, where the user does not say.
+
+A chunk is what is fetched and decoded for a single cell, so it should be small; but a request has a latency in
+which a megabyte or so could have come along, and compressors want something to work on: 256 KiB of cells lie between.
+A shard is what is written at once, and an object that is listed and billed: 16 MiB, of 64 chunks, whose index of
+1 KiB comes with one small range. Plain chunks can be read in part, so they are objects of 16 MiB themselves; compressed
+ones that cannot be put into shards are 2 MiB, neither too much to read nor too many to list. Nobody knows which way an
+array will be cut, so chunks reach equally far along all axes, as far as the axes go.
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from hyperslab.errors import InvalidInputError
+
+__all__ = ["CHUNK_BYTES", "LONE_CHUNK_BYTES", "OBJECT_BYTES", "choose_chunks", "choose_sizes"]
+
+CHUNK_BYTES = 256 << 10
+LONE_CHUNK_BYTES = 2 << 20
+OBJECT_BYTES = 16 << 20
+# An index of more chunks would be longer than the chunks that it leads to.
+_MOST_CHUNKS = 1024
+
+Shape = tuple[int, ...]
+
+
+def choose_sizes(
+    shape: Shape, itemsize: int, *, chunks: object = None, shards: object = None, lone_bytes: int | None = None
+) -> tuple[Shape, Shape | None]:
+    """Return the shape of chunks and of shards, None where each chunk is an object of its own.
+
+    What is given is taken; what is not is chosen to go with it. With `lone_bytes` there are no shards, but chunks of
+    about that size.
+
+    >>> choose_sizes((8192, 8192), 4)
+    ((256, 256), (2048, 2048))
+    >>> choose_sizes((100,), 8)
+    ((100,), None)
+    """
+    ndim = len(shape)
+    inner = None if chunks is None else _lengths("chunks", chunks, ndim)
+    outer = None if shards is None else _lengths("shards", shards, ndim)
+    if outer is not None and lone_bytes is not None:
+        raise InvalidInputError("an array without axes, of structures or with layout='plain' has no shards")
+    if inner is None:
+        if outer is not None:
+            return _divide(outer, itemsize), outer
+        inner = choose_chunks(shape, itemsize, lone_bytes or CHUNK_BYTES)
+    if outer is None and lone_bytes is None:
+        outer = _gather(shape, inner, itemsize)
+    if outer is not None and any(whole % part for whole, part in zip(outer, inner, strict=True)):
+        raise InvalidInputError(f"shards {outer} are not made of whole chunks {inner}; choose multiples of them")
+    return inner, outer
+
+
+def choose_chunks(shape: Shape, itemsize: int, most_bytes: int) -> Shape:
+    """Return the shape of chunks of at most so many bytes, that reach equally far along all axes.
+
+    An axis of length 0 is one that will grow. Of equal axes the last gets more, as its cells lie side by side.
+
+    >>> choose_chunks((3, 1000, 1000), 4, 1 << 18)
+    (3, 125, 125)
+    """
+    ends = [length or 1 << 62 for length in shape]
+    sizes = [1] * len(shape)
+    while True:
+        room = [axis for axis, end in enumerate(ends) if sizes[axis] < end]
+        if not room:
+            break
+        axis = min(room, key=lambda axis: (sizes[axis], -axis))
+        longer = min(2 * sizes[axis], ends[axis])
+        if prod(sizes) // sizes[axis] * longer * itemsize > most_bytes:
+            break
+        sizes[axis] = longer
+    return tuple([_even(length, size) for length, size in zip(shape, sizes, strict=True)])
+
+
+def _even(length: int, size: int) -> int:
+    """Return the size that cuts a length into as many parts, the last hardly shorter than the others."""
+    count = -(-length // size)
+    return -(-length // count) if count else size
+
+
+def _gather(shape: Shape, chunks: Shape, itemsize: int) -> Shape | None:
+    """Return the shape of shards that hold as many chunks as fit into an object; None if that is one."""
+    counts = [1] * len(shape)
+    grid = [-(-length // chunk) if length else 1 << 62 for length, chunk in zip(shape, chunks, strict=True)]
+    nbytes = prod(chunks) * itemsize
+    while True:
+        room = [axis for axis, end in enumerate(grid) if counts[axis] < end]
+        if not room:
+            break
+        axis = min(room, key=lambda axis: (counts[axis] * chunks[axis], -axis))
+        more = min(2 * counts[axis], grid[axis])
+        count = prod(counts) // counts[axis] * more
+        if count * nbytes > OBJECT_BYTES or count > _MOST_CHUNKS:
+            break
+        counts[axis] = more
+    if prod(counts) == 1:
+        return None
+    return tuple([count * chunk for count, chunk in zip(counts, chunks, strict=True)])
+
+
+def _divide(shards: Shape, itemsize: int) -> Shape:
+    """Return the shape of chunks that shards of a given shape are made of."""
+    wanted = choose_chunks(shards, itemsize, CHUNK_BYTES)
+    return tuple([_divisor(whole, part) for whole, part in zip(shards, wanted, strict=True)])
+
+
+def _divisor(whole: int, most: int) -> int:
+    """Return the largest divisor up to `most`, if it is not far from it; else the smallest above."""
+    below = next(n for n in range(most, 0, -1) if whole % n == 0)
+    if 2 * below > most:
+        return below
+    return next((n for n in range(most + 1, min(whole, 4 * most) + 1) if whole % n == 0), below)
+
+
+def _lengths(name: str, value: object, ndim: int) -> Shape:
+    items = [value] * ndim if isinstance(value, int) else value
+    if not isinstance(items, Sequence) or len(items) != ndim:
+        raise InvalidInputError(f"{name} must be one length for each of {ndim} axes, not {value!r}")
+    if not all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n < 1 << 62 for n in items):
+        raise InvalidInputError(f"{name} must be whole numbers from 1 on, not {value!r}")
+    return tuple(items)

@@ -1,0 +1,197 @@
+"""New arrays and groups: zarr-python makes their metadata, which is sealed on its way through our store."""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from hyperslab.errors import ConflictError, HyperslabError, InvalidInputError, UnsupportedError
+from hyperslab.execute.write import StoreWriter
+from hyperslab.formats.documents import plain_attributes
+from hyperslab.formats.seal import Seal
+from hyperslab.formats.sizes import LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
+from hyperslab.formats.source import ArraySource, GroupSource, join
+from hyperslab.formats.zarr_v3 import parse_node
+
+__all__ = ["LEVEL", "LayoutName", "NewArray", "clear_place", "create_array", "create_group"]
+
+LayoutName = Literal["default", "plain"]
+
+# Of zstd: the levels above take two to three times as long here, for hardly fewer bytes.
+LEVEL = 1
+_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+# The keys of Zarr's documents and chunks: only these are ever deleted.
+_OURS = re.compile(r"(?:^|/)(?:zarr\.json|\.zarray|\.zgroup|\.zattrs|\.zmetadata|c(?:[/.]\d+)*|\d+(?:[./]\d+)*)$")
+
+
+@dataclass(frozen=True, slots=True)
+class NewArray:
+    """What an array to be created is to be like; what is None is chosen."""
+
+    shape: Any
+    dtype: Any
+    chunks: Any = None
+    shards: Any = None
+    layout: LayoutName = "default"
+    fill_value: Any = 0
+    dims: Sequence[str | None] | None = None
+    attrs: Mapping[str, Any] | None = None
+
+
+def create_array(
+    writer: StoreWriter, path: str, url: str, new: NewArray, *, overwrite: bool = False, seal: Seal | None = None
+) -> tuple[ArraySource, dict[str, Any]]:
+    """Create an array and return it with its metadata document. No cell is written."""
+    settings = _settings(new)
+    clear_place(writer, path, url, overwrite=overwrite)
+    document = _through_zarr(writer, path, url, "create_array", settings, seal)
+    source = parse_node(document, url, path)
+    if not isinstance(source, ArraySource):
+        raise UnsupportedError(f"zarr-python did not make an array at {url!r}")
+    return source, document
+
+
+def create_group(
+    writer: StoreWriter,
+    path: str,
+    url: str,
+    attrs: Mapping[str, Any] | None = None,
+    *,
+    overwrite: bool = False,
+    seal: Seal | None = None,
+) -> GroupSource:
+    """Create a group without members."""
+    settings = {"attributes": plain_attributes(attrs)}
+    clear_place(writer, path, url, overwrite=overwrite)
+    source = parse_node(_through_zarr(writer, path, url, "create_group", settings, seal), url, path)
+    if not isinstance(source, GroupSource):
+        raise UnsupportedError(f"zarr-python did not make a group at {url!r}")
+    return source
+
+
+def clear_place(writer: StoreWriter, path: str, url: str, *, overwrite: bool) -> None:
+    """Make room for a new array or group: where one is stored, with all below it, it is deleted or left and refused.
+
+    Metadata goes first, so that nothing half deleted can be opened. Other files than Zarr's stay.
+    """
+    there = [name for name in _DOCUMENTS[:3] if writer.get(join(path, name), lookup=True) is not None]
+    if there and not overwrite:
+        raise InvalidInputError(f"{url!r} is stored already; pass overwrite=True to replace it with all that it holds")
+    if not there:
+        return
+    for name in there:
+        writer.delete(join(path, name))
+    lead = path + "/" if path else ""
+    doomed = [key for key, _ in writer.keys(path) if _OURS.search(key.removeprefix(lead))]
+    doomed.sort(key=lambda key: (not key.endswith(_DOCUMENTS), key))
+    writer.each(doomed, writer.delete, held_bytes=1)
+
+
+def _through_zarr(
+    writer: StoreWriter, path: str, url: str, make: str, settings: dict[str, Any], seal: Seal | None
+) -> dict[str, Any]:
+    """Let zarr-python write the metadata through our store, and return it as it was stored."""
+    import zarr
+
+    from hyperslab.formats.zarr_store import ZarrStore
+
+    store = ZarrStore(writer, path, exclusive=True, seal=seal)
+    try:
+        with warnings.catch_warnings():
+            # That a type is not in Zarr's specification yet is said in the documentation of formats.
+            warnings.simplefilter("ignore")
+            getattr(zarr, make)(store, **settings)
+    except ConflictError:
+        raise ConflictError(f"{url!r} was created by another writer meanwhile; open it, or pass overwrite=True") from None
+    except HyperslabError:
+        raise
+    except Exception as error:  # zarr-python has no one class of its own
+        raise InvalidInputError(f"zarr-python cannot make {url!r}: {error}") from error
+    return store.documents["zarr.json"]
+
+
+def _settings(new: NewArray) -> dict[str, Any]:
+    """Return the arguments of zarr-python's `create_array`."""
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+
+    if new.layout not in ("default", "plain"):
+        raise InvalidInputError(f"layout is 'default' or 'plain', not {new.layout!r}")
+    shape, dtype = _shape(new.shape), _dtype(new.dtype)
+    lone_bytes = OBJECT_BYTES if new.layout == "plain" else None
+    if new.layout == "default" and (not shape or dtype.kind == "V"):
+        # zarr-python cannot read shards of structures.
+        lone_bytes = LONE_CHUNK_BYTES
+    chunks, shards = choose_sizes(shape, dtype.itemsize, chunks=new.chunks, shards=new.shards, lone_bytes=lone_bytes)
+    serializer: Any = BytesCodec(endian="little")
+    compressors: Any = None if new.layout == "plain" else [ZstdCodec(level=LEVEL), Crc32cCodec()]
+    if shards is not None:
+        index = [BytesCodec(endian="little"), Crc32cCodec()]
+        inner = [serializer, *(compressors or [])]
+        serializer = ShardingCodec(chunk_shape=chunks, codecs=inner, index_codecs=index, index_location="start")
+        compressors = None
+    return {
+        "shape": shape,
+        "dtype": dtype,
+        "chunks": shards or chunks,
+        "filters": None,
+        "serializer": serializer,
+        "compressors": compressors,
+        "fill_value": _fill_value(new.fill_value, dtype),
+        "dimension_names": _dims(new.dims, len(shape)),
+        "attributes": plain_attributes(new.attrs),
+    }
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    items = (value,) if isinstance(value, int | np.integer) else value
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        raise InvalidInputError(f"a shape is a tuple of lengths, not {value!r}")
+    if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and 0 <= n < 2**63 for n in items):
+        raise InvalidInputError(f"a shape holds whole numbers from 0 on, not {value!r}")
+    return tuple(int(n) for n in items)
+
+
+def _dtype(value: Any) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(value)
+    except TypeError as error:
+        raise InvalidInputError(f"{value!r} is not a dtype: {error}") from error
+    if dtype.hasobject:
+        raise InvalidInputError(f"cells of type {dtype} are Python objects; use a fixed-length type such as 'U10'")
+    if not dtype.itemsize or dtype.subdtype is not None:
+        raise InvalidInputError(f"cells of type {dtype} cannot be stored; give them a size, and arrays axes of their own")
+    return _little(dtype)
+
+
+def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the type as it is stored: little-endian, and a structure without gaps."""
+    if dtype.fields is None:
+        return dtype.newbyteorder("<")
+    parts: list[tuple[Any, ...]] = []
+    for name in dtype.names or ():
+        inner = dtype.fields[name][0]
+        base, more = inner.subdtype if inner.subdtype is not None else (inner, None)
+        parts.append((name, _little(base)) if more is None else (name, _little(base), more))
+    return np.dtype(parts)
+
+
+def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:
+    try:
+        fill = np.zeros((), dtype)
+        if not (isinstance(value, int) and value == 0):
+            fill[...] = value
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidInputError(f"fill_value {value!r} is not a cell of type {dtype}: {error}") from error
+    return fill[()]
+
+
+def _dims(value: Any, ndim: int) -> list[str | None] | None:
+    if value is None:
+        return None
+    names = [value] if isinstance(value, str) else list(value)
+    if len(names) != ndim or not all(name is None or isinstance(name, str) for name in names):
+        raise InvalidInputError(f"dims must be a name or None for each of {ndim} axes, not {value!r}")
+    return names
