@@ -1,8 +1,9 @@
 """Hyperslab: an array store that plans every read."""
 
 from hyperslab import errors
-from hyperslab.array import Array, Group, LazyArray, copy, create, create_group, open, read_many, save, seal
+from hyperslab.array import Array, Group, LazyArray, open, read_many
 from hyperslab.execute import ReadRecord, Session
+from hyperslab.new import copy, create, create_group, save, seal
 from hyperslab.plan import Budget, Prices, Profile
 from hyperslab.plan.explain import Explanation
 

@@ -1,6 +1,7 @@
 """Arrays and groups as the user sees them: thin methods over the rooms below."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -33,29 +34,18 @@ from hyperslab.formats import (
     open_source,
     reopen,
 )
-from hyperslab.formats.copying import Place, copy_tree, member_place, save_array, seal_tree, showing
+from hyperslab.formats.copying import Place, member_place, save_array
 from hyperslab.formats.documents import Attributes, change_attributes
 from hyperslab.formats.zarr_array import ZarrArray, check_format
-from hyperslab.formats.zarr_create import LayoutName, NewArray
+from hyperslab.formats.zarr_create import NewArray
 from hyperslab.formats.zarr_shape import append, resize
 from hyperslab.layout import Layout
 from hyperslab.plan import Budget, Method, Plan
 from hyperslab.plan.explain import Explanation, explain
 from hyperslab.selection import Points, Selection, compose, parse, parse_points
-from hyperslab.store import LocalStore, Store, locate
+from hyperslab.store import Store, locate
 
-__all__ = [
-    "Array",
-    "Group",
-    "LazyArray",
-    "copy",
-    "create",
-    "create_group",
-    "open",
-    "read_many",
-    "save",
-    "seal",
-]
+__all__ = ["Array", "Group", "LazyArray", "created", "open", "read_many", "wrap"]
 
 Mode = Literal["r", "r+"]
 
@@ -88,129 +78,19 @@ def open(
     source = open_source(StoreReader(session, store), str(url), path)
     if mode == "r+":
         check_format(source.format, source.url)
-    return _wrap(source, store, session, writable=mode == "r+")
+    return wrap(source, store, session, writable=mode == "r+")
 
 
-def _wrap(
+def wrap(
     source: ArraySource | GroupSource, store: Store, session: Session, *, writable: bool = False
 ) -> "Array | Group":
+    """Return what the user gets of an opened array or group."""
     kind: type[Array] | type[Group] = Array if isinstance(source, ArraySource) else Group
     return kind(source, store, session, writable=writable)  # type: ignore[arg-type]
 
 
-def create(
-    url: Any,
-    shape: Any,
-    dtype: npt.DTypeLike,
-    *,
-    chunks: Any = None,
-    shards: Any = None,
-    layout: LayoutName = "default",
-    fill_value: Any = 0,
-    dims: Sequence[str | None] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    session: Session | None = None,
-) -> "Array":
-    """Create a Zarr array at `url` that holds the fill value everywhere, and return it to be written.
-
-    chunks      cells that are compressed, and read, together (default: about 256 KiB, see the guide on writing)
-    shards      cells of one object, a multiple of `chunks` (default: about 16 MiB)
-    layout      "default": compressed and with checksums; "plain": neither, so that any part of a chunk can be read
-    fill_value  what cells hold that were never written
-    dims        names of the axes
-    overwrite   replace what is stored there, with all below it
-    """
-    place = _new_place(url, storage_options, session)
-    new = NewArray(shape, dtype, chunks, shards, layout, fill_value, dims, attrs)
-    return _created(place, place.create(new, overwrite=overwrite))
-
-
-def save(
-    url: Any,
-    array: Any,
-    *,
-    chunks: Any = None,
-    shards: Any = None,
-    layout: LayoutName = "default",
-    fill_value: Any = 0,
-    dims: Sequence[str | None] | None = None,
-    attrs: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    session: Session | None = None,
-) -> "Array":
-    """Write an array as a Zarr array at `url`, and return that; arguments as for `create`.
-
-    `array` is anything like a NumPy array, also one that is larger than memory (a memory map, an opened array, an h5py
-    dataset): it is written part by part. Once all of it is stored, an object that is lost is noticed.
-    """
-    settings = {
-        "chunks": chunks, "shards": shards, "layout": layout, "fill_value": fill_value, "dims": dims, "attrs": attrs,
-    }  # fmt: skip
-    place = _new_place(url, storage_options, session)
-    return _created(place, save_array(place, array, settings, overwrite=overwrite, threads=isinstance(array, Array)))
-
-
-def create_group(
-    url: Any,
-    *,
-    attrs: Mapping[str, Any] | None = None,
-    overwrite: bool = False,
-    storage_options: Mapping[str, Any] | None = None,
-    session: Session | None = None,
-) -> "Group":
-    """Create a Zarr group at `url`."""
-    place = _new_place(url, storage_options, session)
-    return Group(place.create_group(attrs, overwrite=overwrite), place.store, place.session, writable=True)
-
-
-def copy(
-    source: Any,
-    url: Any,
-    *,
-    chunks: Any = None,
-    shards: Any = None,
-    layout: LayoutName = "default",
-    overwrite: bool = False,
-    progress: Any = None,
-    storage_options: Mapping[str, Any] | None = None,
-    session: Session | None = None,
-) -> "Array | Group":
-    """Copy an array, or a group with all below it, to a new Zarr store at `url`, and return that.
-
-    `source` is opened already, or a URL. Calling again after an interruption goes on where it was. `progress` is True
-    for a bar on the terminal, or a function of (done_bytes, total_bytes). `storage_options` are for `url`.
-    """
-    place = _new_place(url, storage_options, session)
-    found = source if isinstance(source, (Array, Group)) else open(source, session=place.session)
-    settings = {"chunks": chunks, "shards": shards, "layout": layout}
-    with showing(progress, f"copying to {place.url}") as tell:
-        copied = copy_tree(found, place, settings, overwrite=overwrite, progress=tell)
-    return _wrap(copied, place.store, place.session, writable=True)
-
-
-def seal(
-    url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None
-) -> "Array | Group":
-    """Sign the metadata of the array, or of the group and all below it, as it is stored now.
-
-    Of arrays, chunks that were never written are written as fill values: from then on one that is gone is an error.
-    """
-    place = _new_place(url, storage_options, session)
-    return _wrap(seal_tree(place), place.store, place.session, writable=True)
-
-
-def _new_place(url: Any, options: Mapping[str, Any] | None, session: Session | None) -> Place:
-    check_kind("session", session, Session)
-    store, path = locate(url, options, create=True)
-    if isinstance(store, LocalStore) and path:
-        raise InvalidInputError(f"{str(url)!r} is a file; arrays and groups are written as directories")
-    return Place(default_session() if session is None else session, store, path, str(url))
-
-
-def _created(place: Place, array: ZarrArray) -> "Array":
+def created(place: Place, array: ZarrArray) -> "Array":
+    """Return what the user gets of an array that has just been created."""
     return Array(array.source, place.store, place.session, writable=True, changes=array)
 
 
@@ -266,13 +146,6 @@ class Array:
     def name(self) -> str:
         """The last part of the array's path."""
         return self.source.url.rstrip("/").rpartition("/")[2]
-
-    @property
-    def layout(self) -> Layout:
-        """Where the cells lie. In an HDF5 file, the index of the chunks is read when it is first needed."""
-        if self.source.chunks is not None:
-            self.source = locate_chunks(StoreReader(self.session, self.store), self.source)
-        return self.source.layout
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -340,19 +213,23 @@ class Array:
 
     def __setitem__(self, key: Any, values: Any) -> None:
         """Write values into the selected cells, broadcast and cast as NumPy does."""
-        self._changed(self._writing().assign(self._parse(key), values))
+        with _changing(self) as changes:
+            changes.assign(self._parse(key), values)
 
     def resize(self, shape: Any) -> None:
         """Change the array's shape in place; new cells hold the fill value, cells outside of it are deleted."""
-        self._changed(resize(self._writing(), shape))
+        with _changing(self) as changes:
+            resize(changes, shape)
 
     def append(self, values: Any, axis: int = 0) -> None:
         """Add cells at the end of an axis; until all are stored, readers see the array as it was."""
-        self._changed(append(self._writing(), values, axis))
+        with _changing(self) as changes:
+            append(changes, values, axis)
 
     def seal(self) -> None:
         """Write what was never written as fill values, so that from now on an object that is gone is an error."""
-        self._changed(self._writing().complete())
+        with _changing(self) as changes:
+            changes.complete()
 
     def read(
         self,
@@ -419,34 +296,43 @@ class Array:
             raise NotFoundError(f"{self.url!r} is not an array any more")
         return Array(fresh, self.store, self.session, writable=self.writable)
 
-    def _writing(self) -> ZarrArray:
-        _check_writable(self)
-        if self._changes is None:
-            self._changes = ZarrArray(self.session, self.store, self.source, self.snapshot)
-        return self._changes
-
-    def _changed(self, _: object = None) -> None:
-        if self._changes is not None:
-            self.source = self._changes.source
-            self.shape = self.source.layout.shape
-
     def _set_attrs(self, sets: Mapping[str, Any], drops: Iterable[str]) -> Mapping[str, Any]:
-        attrs = self._writing().change_attributes(sets, drops)
-        self._changed()
-        return attrs
+        with _changing(self) as changes:
+            return changes.change_attributes(sets, drops)
 
     def _parse(self, key: Any) -> Selection | Points:
         return key if isinstance(key, (Selection, Points)) else parse(key, self.shape, self.dtype.names)
 
     def _result(self, key: Any, out: npt.NDArray[Any] | None = None) -> Result:
         resolve = None if self.source.cells is None else _Resolve(self)
-        return Result(self.url, self.store, self.layout, self.snapshot, self._parse(key), out, resolve)
+        selection = self._parse(key)
+        return Result(self.url, self.store, self._layout(selection), self.snapshot, selection, out, resolve)
+
+    def _layout(self, selection: Selection | Points) -> Layout:
+        """Return where the cells lie. In an HDF5 file, where its chunks are is read when it is first needed."""
+        if self.source.chunks is None:
+            return self.source.layout
+        self.source, layout = locate_chunks(StoreReader(self.session, self.store), self.source, selection)
+        return layout
 
     def _whole(self) -> Selection:
         return parse(..., self.shape)  # type: ignore[return-value]
 
 
 _PLAIN_READ = Options()
+
+
+@contextmanager
+def _changing(array: Array) -> Iterator[ZarrArray]:
+    """Give what changes the array; afterwards, also if that failed, the handle is of the array as it then is."""
+    _check_writable(array)
+    if array._changes is None:
+        array._changes = ZarrArray(array.session, array.store, array.source, array.snapshot)
+    try:
+        yield array._changes
+    finally:
+        array.source = array._changes.source
+        array.shape = array.source.layout.shape
 
 
 async def _off_loop(waits: object, call: Callable[..., Any], *arguments: Any) -> Any:
@@ -534,7 +420,7 @@ class _Explain:
 
 def _plan_of(array: Array, selection: Selection | Points, phi: float | None, method: Method | None) -> Plan:
     empty = np.empty(0, array.dtype)
-    task = ReadTask(array.url, array.store, array.layout, array.snapshot, selection, empty)
+    task = ReadTask(array.url, array.store, array._layout(selection), array.snapshot, selection, empty)
     return plan_reads(array.session, (task,), Options(phi, None, method))
 
 
@@ -566,12 +452,12 @@ class Group(Mapping[str, "Array | Group"]):
     def create(self, name: str, shape: Any, dtype: npt.DTypeLike, *, overwrite: bool = False, **settings: Any) -> Array:
         """Create an array as a member; arguments as for `hyperslab.create`."""
         place = self._place(name)
-        return _created(place, place.create(NewArray(shape, dtype, **settings), overwrite=overwrite))
+        return created(place, place.create(NewArray(shape, dtype, **settings), overwrite=overwrite))
 
     def save(self, name: str, array: Any, *, overwrite: bool = False, **settings: Any) -> Array:
         """Write an array as a member; arguments as for `hyperslab.save`."""
         place, threads = self._place(name), isinstance(array, Array)
-        return _created(place, save_array(place, array, settings, overwrite=overwrite, threads=threads))
+        return created(place, save_array(place, array, settings, overwrite=overwrite, threads=threads))
 
     def create_group(self, name: str, *, attrs: Mapping[str, Any] | None = None, overwrite: bool = False) -> "Group":
         """Create a group as a member."""
@@ -591,7 +477,7 @@ class Group(Mapping[str, "Array | Group"]):
 
     def __getitem__(self, name: str) -> "Array | Group":
         found = open_member(StoreReader(self.session, self.store), self.source, name)
-        return _wrap(found, self.store, self.session, writable=self.writable)
+        return wrap(found, self.store, self.session, writable=self.writable)
 
     def __contains__(self, name: object) -> bool:
         try:

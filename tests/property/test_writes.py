@@ -165,7 +165,9 @@ def test_points_assigned(session, data, form):
     array, model = made(session, form)
     for _ in range(2):
         points = data.draw(pointwise(array.shape))
-        values = cells(model.dtype, np.broadcast_shapes(*[np.shape(axis) for axis in points]), data.draw(st.integers(0, 9)))
+        values = cells(
+            model.dtype, np.broadcast_shapes(*[np.shape(axis) for axis in points]), data.draw(st.integers(0, 9))
+        )
         array.points[points] = values
         model[points] = values
         mask = cells(np.dtype(bool), array.shape, data.draw(st.integers(0, 9)))

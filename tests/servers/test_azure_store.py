@@ -7,7 +7,9 @@ import time
 from urllib.parse import quote
 
 import pytest
-from support.conformance import Calls, Place, ReadConformance, WriteConformance
+from hypothesis import HealthCheck, given, settings
+from support.conformance import Calls, Place, ReadConformance, WriteConformance, check_wire_names, hostile_names
+from support.forking import in_child
 from support.s3proxy import S3Proxy
 from support.store_faults import DATA, Behind, ReadFaults, WriteFaults
 
@@ -148,3 +150,18 @@ def test_a_container_that_is_not_there(azurite, call):
     for function, args in ((call.get, ["x"]), (call.put, ["x", b""]), (call.children, [""]), (call.keys, [""])):
         with pytest.raises(StoreNotFoundError, match="no container az://no-such-container"):
             function(store, *args)
+
+
+def test_in_a_forked_child(emptied):
+    """Also with the login that is handed to obstore by a function of ours."""
+    first = emptied.store.put("a", DATA)
+    assert bytes(emptied.store.get("a", (0, 3)).data) == DATA[:3]
+    second = in_child(lambda: emptied.store.put("a", b"child", if_match=first))
+    assert emptied.store.get("a").etag == second
+    assert bytes(emptied.store.get("a").data) == b"child"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@given(name=hostile_names)
+def test_no_name_leads_elsewhere(proxied, name):
+    check_wire_names(proxied.store, proxied.proxy.log, f"/{EMULATOR_ACCOUNT}/bench/", name)

@@ -1,8 +1,10 @@
 """The store on a fake of Google's XML API. What Google itself does with generations is not proven by this."""
 
 import pytest
-from support.conformance import Calls, Place, ReadConformance, WriteConformance
+from hypothesis import HealthCheck, given, settings
+from support.conformance import Calls, Place, ReadConformance, WriteConformance, check_wire_names, hostile_names
 from support.fake_gcs import FakeGcs
+from support.forking import in_child
 from support.s3proxy import S3Proxy
 from support.store_faults import DATA, Behind, ReadFaults, WriteFaults
 
@@ -98,3 +100,18 @@ def test_a_login_that_cannot_be_had(server, call, tmp_path):
         with pytest.raises(AccessError, match="GOOGLE_APPLICATION_CREDENTIALS") as caught:
             call.get(store, "x")
         assert "hush" not in str(caught.value)
+
+
+def test_in_a_forked_child(fake):
+    """Also with the login that is handed to obstore by a function of ours."""
+    first = fake.store.put("a", DATA)
+    assert bytes(fake.store.get("a", (0, 3)).data) == DATA[:3]
+    second = in_child(lambda: fake.store.put("a", b"child", if_match=first))
+    assert fake.store.get("a").etag == second
+    assert bytes(fake.store.get("a").data) == b"child"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=hostile_names)
+def test_no_name_leads_elsewhere(server, fake, name):
+    check_wire_names(fake.store, server.log, "/bucket/", name)

@@ -5,7 +5,9 @@ import http.server
 import threading
 
 import pytest
-from support.conformance import Calls, Place, ReadConformance
+from hypothesis import HealthCheck, given, settings
+from support.conformance import Calls, Place, ReadConformance, check_wire_names, hostile_names
+from support.forking import in_child
 from support.s3proxy import Rule, S3Proxy
 from support.store_faults import DATA, Behind, ReadFaults
 from support.web import Web
@@ -178,6 +180,9 @@ def test_a_body_that_is_packed(server, web, call):
     for span in (None, (0, 5)):
         with pytest.raises(StoreError, match="packed"):
             call.get(web.store, "a", span)
+    server.rules.clear()
+    server.rules.append(Rule("headers", headers={"Content-Encoding": "aws-chunked"}))
+    assert bytes(call.get(web.store, "a").data) == DATA
 
 
 @pytest.mark.parametrize(
@@ -204,3 +209,26 @@ def test_backslashes(server, web, call):
     with pytest.raises(InvalidInputError, match="backslash"):
         call.get(web.store, "a\\b")
     assert server.log == []
+
+
+@both
+def test_a_login_does_not_follow_to_another_host(server, call):
+    with S3Proxy(fake=Web(headers={"authorization": "Bearer hush"})) as other:
+        other.fake.put("there", DATA)
+        server.fake.redirects = {"here": f"{other.endpoint}/there"}
+        store, _ = locate(server.endpoint, {"token": "hush"})
+        with pytest.raises(AccessError):
+            call.get(store, "here")
+        assert [entry.status for entry in other.log] == [403]
+
+
+def test_in_a_forked_child(server, web):
+    web.put("a", DATA)
+    assert bytes(web.store.get("a", (0, 3)).data) == DATA[:3]
+    assert in_child(lambda: bytes(web.store.get("a", (3, 6)).data)) == DATA[3:6]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=hostile_names)
+def test_no_name_leads_elsewhere(server, web, name):
+    check_wire_names(web.store, server.log, "/", name)

@@ -65,6 +65,27 @@ def test_one_call_is_one_request(proxied, s3_proxy):
     assert len(seen) == 5
 
 
+def test_one_write_is_one_request(proxied, s3_proxy):
+    store, key = proxied
+    etag = store.put(key, b"new")
+    store.put(key, b"newer", if_match=etag)
+    with pytest.raises(ConflictError, match=key):
+        store.put(key, b"newest", if_match=etag)
+    with pytest.raises(ConflictError, match=key):
+        store.put(key, b"newest", if_absent=True)
+    store.keys("proxied")
+    store.delete(key)
+    seen = [(e.method, e.if_match, e.status) for e in s3_proxy.log]
+    assert seen == [
+        ("PUT", None, 200),
+        ("PUT", etag, 200),
+        ("PUT", etag, 412),
+        ("PUT", None, 412),
+        ("GET", None, 200),
+        ("POST", None, 200),
+    ]
+
+
 @both
 def test_wrong_credentials(s3, get):
     s3.put("mine", b"x")

@@ -4,12 +4,15 @@ import asyncio
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
-from hyperslab.errors import ConflictError, IntegrityError, InvalidInputError, NotFoundError
+from hyperslab.errors import ConflictError, HyperslabError, IntegrityError, InvalidInputError, NotFoundError
 from hyperslab.store import Reply, Store
 
 DIGITS = b"0123456789"
@@ -346,3 +349,19 @@ def count_up(store: Store, call: Calls, times: int) -> None:
                 break
             except ConflictError:
                 continue
+
+
+# Names from all characters, the dangerous ones often.
+hostile_names = st.text(st.characters(exclude_categories=[]) | st.sampled_from("./\\%2e\x00\ud800\udcff"), max_size=20)
+
+
+def check_wire_names(store: Store, log: list, root: str, name: str) -> None:
+    """Whatever a name is, it is refused, or what goes over the wire is that name below the root."""
+    for call in (store.get, store.head, store.delete, lambda key: store.put(key, b"x")):
+        log.clear()
+        with suppress(HyperslabError):
+            call(name)
+        for entry in log:
+            bulk = entry.method == "POST"  # a deletion, with the names in its body
+            assert bulk or unquote(entry.path) == root + name
+            assert not {".", ".."} & set(unquote(entry.path).split("/"))

@@ -60,9 +60,9 @@ def hdf5_catalogue(count: int) -> tuple[HdfCase, ...]:
     cases = []
     for n in range(count):
         shape, chunks = SHAPES[n % len(SHAPES)]
-        storage = "chunked" if shape and 0 not in shape and n % 5 else rng.choice(["contiguous", "compact"])
+        storage = "chunked" if shape and 0 not in shape and n % 6 else rng.choice(["contiguous", "compact"])
         filters = list(FILTERS)[n % len(FILTERS)] if storage == "chunked" else "plain"
-        index = INDEXES[n % len(INDEXES)] if storage == "chunked" else "earliest"
+        index = INDEXES[n // len(FILTERS) % len(INDEXES)] if storage == "chunked" else rng.choice(["earliest", "fixed"])
         if index == "early" and filters != "plain":
             index = "fixed"  # only plain chunks can all have their place from the start
         written = "all" if rng.random() < 0.6 else rng.choice(["some", "some", "none"])

@@ -16,9 +16,14 @@ PUBLIC = [
     "Profile",
     "ReadRecord",
     "Session",
+    "copy",
+    "create",
+    "create_group",
     "errors",
     "open",
     "read_many",
+    "save",
+    "seal",
 ]
 
 # Slow to import, or only needed once something is read.

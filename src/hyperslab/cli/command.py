@@ -99,6 +99,38 @@ def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None
 
 
 @command.command()
+@click.argument("source")
+@click.argument("target")
+@click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 256 KiB).")
+@click.option("--shards", metavar="N,N,…", help="Cells of an object (default: about 16 MiB).")
+@click.option("--layout", type=click.Choice(["default", "plain"]), default="default", show_default=True)
+@click.option("--overwrite", is_flag=True, help="Replace what is stored at TARGET.")
+@with_store
+def copy(source: str, target: str, options: dict[str, Any], **settings: Any) -> None:
+    """Copy the array or group at SOURCE to a new Zarr store at TARGET.
+
+    A copy that was interrupted goes on where it was.
+    """
+    from hyperslab.cli.writing import copy_to
+
+    copy_to(source, target, options, **settings)
+
+
+@command.command()
+@click.argument("url")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@with_store
+def seal(url: str, yes: bool, options: dict[str, Any]) -> None:
+    """Show the metadata at URL and sign it as it is.
+
+    Of an array, what was never written is written as fill values, so that lost objects are noticed from then on.
+    """
+    from hyperslab.cli.writing import seal_at
+
+    seal_at(url, options, yes=yes)
+
+
+@command.command()
 @click.option("--url", help="Also try to open this.")
 @with_store
 def doctor(url: str | None, options: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from hyperslab.errors import HyperslabError
 from hyperslab.plan.phrases import say_bytes, say_count
 from hyperslab.plan.render import Facts, Report, printable, shown_text
 
-__all__ = ["show_info", "show_members"]
+__all__ = ["array_facts", "attribute_facts", "group_facts", "show_info", "show_members"]
 
 _MOST_ATTRIBUTES = 50
 _LONGEST_VALUE = 300
@@ -22,12 +22,13 @@ _LONGEST_VALUE = 300
 def show_info(url: str, options: dict[str, Any]) -> None:
     """Print what the metadata at a URL says."""
     with opened(url, options) as found:
-        facts = _array_facts(found) if isinstance(found, hs.Array) else _group_facts(found)
-        parts = [Facts(tuple(facts)), Facts(tuple(_attributes(found)))]
+        facts = array_facts(found) if isinstance(found, hs.Array) else group_facts(found)
+        parts = [Facts(tuple(facts)), Facts(tuple(attribute_facts(found)))]
         click.echo(shown_text(Report(printable(found.url), tuple(part for part in parts if part.pairs))))
 
 
-def _array_facts(array: hs.Array) -> Iterator[tuple[str, str]]:
+def array_facts(array: hs.Array) -> Iterator[tuple[str, str]]:
+    """Yield what there is to say about an array."""
     layout = array.source.layout
     yield "array", array.source.format
     yield "shape", str(array.shape)
@@ -49,7 +50,8 @@ def _encoding(decoder: Any) -> str:
     return ("encoded: " + printable(", ".join(names)) if names else "encoded") + "; chunks are read whole"
 
 
-def _group_facts(group: hs.Group) -> Iterator[tuple[str, str]]:
+def group_facts(group: hs.Group) -> Iterator[tuple[str, str]]:
+    """Yield what there is to say about a group."""
     yield "group", group.source.format
     if group.source.members is not None:
         yield "metadata", "consolidated: members are opened without asking again"
@@ -57,7 +59,8 @@ def _group_facts(group: hs.Group) -> Iterator[tuple[str, str]]:
     yield "members", f"{len(names):,}" + (": " + ", ".join(map(printable, names[:20])) if names else "")
 
 
-def _attributes(found: hs.Array | hs.Group) -> Iterator[tuple[str, str]]:
+def attribute_facts(found: hs.Array | hs.Group) -> Iterator[tuple[str, str]]:
+    """Yield the attributes, each in a few words."""
     attrs = dict(found.attrs)
     for name in list(attrs)[:_MOST_ATTRIBUTES]:
         value = printable(json.dumps(attrs[name], ensure_ascii=False, default=str))

@@ -47,7 +47,7 @@ class StoredFile:
         self.session, self.store, self.key = session, store, key
         self.size, self.etag = head.object_nbytes, head.etag
         # Local files are as quick as a copy of them.
-        self._holds = not isinstance(store, LocalStore)
+        self._holds = not self.local
         self._held = self.recall(_BYTES, _Ranges.unpack) or _Ranges()
         self._held.add(0, head.data)
 
@@ -62,6 +62,11 @@ class StoredFile:
     @property
     def version(self) -> FileVersion:
         return FileVersion(self.etag, self.size)
+
+    @property
+    def local(self) -> bool:
+        """Whether a request costs next to nothing."""
+        return isinstance(self.store, LocalStore)
 
     def read(self, start: int, nbytes: int) -> memoryview:
         """Return these bytes."""
@@ -121,7 +126,7 @@ class StoredFile:
 
     @property
     def _disk(self) -> DiskCache | None:
-        return None if isinstance(self.store, LocalStore) else self.session.disk
+        return None if self.local else self.session.disk
 
     def _name(self, what: str) -> tuple[str, str, str | None, str]:
         return self.store.address, self.key, self.etag, what
@@ -135,7 +140,7 @@ class StoredFile:
                 groups[-1] = groups[-1][0], max(groups[-1][1], start + nbytes)
             else:
                 groups.append((start, start + nbytes))
-        if len(groups) <= _FEW_REQUESTS and not isinstance(self.store, LocalStore):
+        if len(groups) <= _FEW_REQUESTS and not self.local:
             groups = [(low, min(self.size, max(high, low + _AHEAD_BYTES))) for low, high in groups]
         return [(low, high) for low, high in groups if low < high]
 

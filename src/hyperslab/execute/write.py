@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from hyperslab.errors import (
     ConflictError,
+    IntegrityError,
     InternalError,
     InvalidInputError,
     NotFoundError,
@@ -43,9 +44,7 @@ class StoreWriter:
         self._running: set[Future[Any]] = set()
         self._stopped = False
 
-    def get(
-        self, key: str, span: Span = None, *, limit_bytes: int | None = None, lookup: bool = False
-    ) -> Reply | None:
+    def get(self, key: str, span: Span = None, *, limit_bytes: int | None = None, lookup: bool = False) -> Reply | None:
         """Return an object, or a range of it, with its version; None if it is not there. Metadata is a `lookup`."""
         session, store = self.session, self.store
         counted = Ledger(lookups=1) if lookup else Ledger(requests=1)
@@ -66,13 +65,22 @@ class StoreWriter:
         """Store an object, whole or not at all; return its version. A condition that fails is a ConflictError."""
         view = memoryview(data)
         try:
-            return self._retried(Ledger(puts=1, put_bytes=view.nbytes), partial(self._put, key, view, if_match, if_absent))
+            return self._retried(
+                Ledger(puts=1, put_bytes=view.nbytes), partial(self._put, key, view, if_match, if_absent)
+            )
         except _OwnConflictError as conflict:
             # An earlier attempt, whose answer was lost, may be what this one met.
-            found = self.get(key, limit_bytes=view.nbytes)
-            if found is not None and found.data == view.cast("B"):
-                return found.etag
-            raise conflict.error from None
+            return self._landed(key, view, conflict.error)
+
+    def _landed(self, key: str, data: memoryview, error: ConflictError) -> str | None:
+        """Return the version of an object if it holds these bytes; else raise the error."""
+        try:
+            found = self.get(key, limit_bytes=data.nbytes)
+        except IntegrityError:  # it is longer
+            raise error from None
+        if found is None or found.data != data.cast("B"):
+            raise error
+        return found.etag
 
     def delete(self, key: str) -> None:
         """Remove an object; that it is not there is no error."""

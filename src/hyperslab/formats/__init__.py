@@ -16,6 +16,9 @@ from hyperslab.formats.source import (
     join,
     load_document,
 )
+from hyperslab.layout import Layout
+from hyperslab.plan import pieces_of
+from hyperslab.selection import Points, Selection
 
 __all__ = [
     "MAX_METADATA_BYTES",
@@ -99,12 +102,20 @@ def reopen(reader: MetadataReader, source: ArraySource | GroupSource) -> ArraySo
     return found
 
 
-def locate_chunks(reader: MetadataReader, source: ArraySource) -> ArraySource:
-    """Return the source with all that is needed to plan reads: the index of its chunks is read if it was not yet."""
+def locate_chunks(
+    reader: MetadataReader, source: ArraySource, selection: Selection | Points
+) -> tuple[ArraySource, Layout]:
+    """Return the layout by which a selection can be planned; and the source, which may have learned from it.
+
+    Where the chunks lie may not have been read yet; for a few of them all of it may not have to be.
+    """
     if source.chunks is None:
-        return source
+        return source, source.layout
+    table = source.chunks.lookup(reader, pieces_of(source.layout, selection))
+    if table is not None:
+        return source, replace(source.layout, table=table)
     layout = replace(source.layout, table=source.chunks.table(reader))
-    return replace(source, layout=layout, chunks=None)
+    return replace(source, layout=layout, chunks=None), layout
 
 
 def _open_hdf5(reader: MetadataReader, url: str, key: str, path: str = "") -> ArraySource | GroupSource | None:

@@ -131,7 +131,7 @@ def _held_dtype(dtype: np.dtype[Any], fields: Fields) -> np.dtype[Any]:
     """Return the type that values are held in: the array's, or one with the assigned fields alone."""
     if fields is None:
         return dtype
-    parts = dtype.fields or {}
+    parts: Any = dtype.fields
     if isinstance(fields, str):
         return np.dtype([(_FIELD, parts[fields][0])])
     return np.dtype([(name, parts[name][0]) for name in fields])

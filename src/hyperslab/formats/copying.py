@@ -227,7 +227,9 @@ def _copy_group(
     for name, member in source.items():
         _copy(member, place.member(name), settings, False, tell, resuming=begun is not None)
     document = change_document(
-        place.writer(), join(place.path, "zarr.json"), lambda found, seal: (found, replace(seal or Seal(), copying=None))
+        place.writer(),
+        join(place.path, "zarr.json"),
+        lambda found, seal: (found, replace(seal or Seal(), copying=None)),
     )
     return cast(GroupSource, parse_node(document, place.url, place.path))
 
@@ -248,11 +250,15 @@ def _begun(place: Place, mark: str, source_url: str, *, overwrite: bool, resumin
             f"{place.url!r} holds an unfinished copy, but not of {source_url!r} with these settings; "
             "pass overwrite=True to replace it"
         )
-    raise InvalidInputError(f"{place.url!r} is stored already; pass overwrite=True to replace it with all that it holds")
+    raise InvalidInputError(
+        f"{place.url!r} is stored already; pass overwrite=True to replace it with all that it holds"
+    )
 
 
 def _fingerprint(url: str, shape: tuple[int, ...], dtype: Any, settings: Mapping[str, Any]) -> str:
-    text = json.dumps([url, list(shape), str(dtype), {name: repr(value) for name, value in settings.items()}], sort_keys=True)
+    text = json.dumps(
+        [url, list(shape), str(dtype), {name: repr(value) for name, value in settings.items()}], sort_keys=True
+    )
     return f"{crc32c(np.frombuffer(text.encode(), np.uint8)):08x}"
 
 
@@ -281,7 +287,13 @@ def showing(progress: Any, title: str) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bar
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
     with Bar(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

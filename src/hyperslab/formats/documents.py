@@ -107,8 +107,9 @@ def change_attributes(
     """Set and drop attributes of an array or group; return all that it then has."""
     wanted, unwanted = plain_attributes(sets), set(drops)
     if form == "zarr2":
-        document = change_document(writer, join(path, ".zattrs"), lambda found, _: (_merged(found, wanted, unwanted), None), make=True)
-        return document
+        return change_document(
+            writer, join(path, ".zattrs"), lambda found, _: (_merged(found, wanted, unwanted), None), make=True
+        )
 
     def edit(found: Document, seal: Seal | None) -> tuple[Document, Seal | None]:
         return {**found, "attributes": _merged(unsealed_attributes(found), wanted, unwanted)}, seal

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError, MetadataError
 from hyperslab.layout import ChunkTable, FileVersion, Layout
+from hyperslab.plan import Pieces
 
 __all__ = [
     "MAX_METADATA_BYTES",
@@ -45,6 +46,10 @@ class FilePart:
 
 class ChunkLookup(Protocol):
     """Finds out where an array's chunks lie, when that is needed for the first time."""
+
+    def lookup(self, reader: "MetadataReader", wanted: Pieces) -> ChunkTable | None:
+        """Return a table that holds for the chunks of a read alone; None if it is better to read all of it."""
+        ...
 
     def table(self, reader: "MetadataReader") -> ChunkTable: ...
 
@@ -108,6 +113,11 @@ class StoredBytes(Protocol):
 
     @property
     def version(self) -> FileVersion: ...
+
+    @property
+    def local(self) -> bool:
+        """Whether a request costs next to nothing."""
+        ...
 
     def read(self, start: int, nbytes: int) -> memoryview:
         """Return exactly these bytes."""

@@ -101,7 +101,9 @@ class ZarrArray:
         """Write values into the selected cells."""
         self.write(assign_values(self.source.layout, selection, values))
 
-    def write(self, assignment: Assignment, *, edits: Iterable[ObjectEdit] | None = None, done: Done | None = None) -> None:
+    def write(
+        self, assignment: Assignment, *, edits: Iterable[ObjectEdit] | None = None, done: Done | None = None
+    ) -> None:
         """Carry an assignment out; if it was of every cell, the array is complete from then on."""
         self.objects(self.writer()).assign(assignment, edits, done)
         seal = self.seal

@@ -105,7 +105,9 @@ def _through_zarr(
             warnings.simplefilter("ignore")
             getattr(zarr, make)(store, **settings)
     except ConflictError:
-        raise ConflictError(f"{url!r} was created by another writer meanwhile; open it, or pass overwrite=True") from None
+        raise ConflictError(
+            f"{url!r} was created by another writer meanwhile; open it, or pass overwrite=True"
+        ) from None
     except HyperslabError:
         raise
     except Exception as error:  # zarr-python has no one class of its own
@@ -128,7 +130,7 @@ def _settings(new: NewArray) -> dict[str, Any]:
     serializer: Any = BytesCodec(endian="little")
     compressors: Any = None if new.layout == "plain" else [ZstdCodec(level=LEVEL), Crc32cCodec()]
     if shards is not None:
-        index = [BytesCodec(endian="little"), Crc32cCodec()]
+        index: list[Any] = [BytesCodec(endian="little"), Crc32cCodec()]
         inner = [serializer, *(compressors or [])]
         serializer = ShardingCodec(chunk_shape=chunks, codecs=inner, index_codecs=index, index_location="start")
         compressors = None
@@ -162,7 +164,9 @@ def _dtype(value: Any) -> np.dtype[Any]:
     if dtype.hasobject:
         raise InvalidInputError(f"cells of type {dtype} are Python objects; use a fixed-length type such as 'U10'")
     if not dtype.itemsize or dtype.subdtype is not None:
-        raise InvalidInputError(f"cells of type {dtype} cannot be stored; give them a size, and arrays axes of their own")
+        raise InvalidInputError(
+            f"cells of type {dtype} cannot be stored; give them a size, and arrays axes of their own"
+        )
     return _little(dtype)
 
 

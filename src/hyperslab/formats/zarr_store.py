@@ -69,7 +69,9 @@ class ZarrStore(Store):
         kind = cpu.Buffer if prototype is None else prototype.buffer
         return kind.from_bytes(found)
 
-    async def get_partial_values(self, prototype: Any, key_ranges: Iterable[tuple[str, ByteRequest | None]]) -> list[Any]:
+    async def get_partial_values(
+        self, prototype: Any, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> list[Any]:
         return list(await asyncio.gather(*[self.get(key, prototype, span) for key, span in key_ranges]))
 
     async def exists(self, key: str) -> bool:
@@ -101,7 +103,11 @@ class ZarrStore(Store):
 
     async def list_dir(self, prefix: str) -> AsyncIterator[str]:
         lead = prefix.rstrip("/") + "/" if prefix.rstrip("/") else ""
-        below = {name.removeprefix(lead).partition("/")[0] for name in await asyncio.to_thread(self._names) if name.startswith(lead)}
+        below = {
+            name.removeprefix(lead).partition("/")[0]
+            for name in await asyncio.to_thread(self._names)
+            if name.startswith(lead)
+        }
         for name in sorted(below):
             yield name
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ConflictError, IntegrityError
+from hyperslab.errors import ConflictError, FormatError, IntegrityError
 from hyperslab.execute import Snapshot
 from hyperslab.execute.write import StoreWriter, versioned
 from hyperslab.formats.assignment import Assignment
@@ -91,7 +91,10 @@ class Objects:
         self._nbytes = prod(layout.object_shape) * layout.dtype.itemsize
 
     def assign(
-        self, assignment: Assignment, edits: Iterable[ObjectEdit] | None = None, done: Callable[[int], None] | None = None
+        self,
+        assignment: Assignment,
+        edits: Iterable[ObjectEdit] | None = None,
+        done: Callable[[int], None] | None = None,
     ) -> None:
         """Write all objects that an assignment touches, or those in `edits`; `done` is told the bytes of each."""
 
@@ -127,17 +130,23 @@ class Objects:
                 return
             except ConflictError:
                 pass
-        self._change(edit, edits, key)
+        self._change(edit, edits, key, covered=covered)
 
-    def _change(self, edit: ObjectEdit, edits: dict[int, Any], key: str) -> None:
+    def _change(self, edit: ObjectEdit, edits: dict[int, Any], key: str, *, covered: bool) -> None:
         for attempt in range(_TRIES):
             old = self.writer.get(key, limit_bytes=self._limit_bytes)
-            if old is None and self.layout.complete and not self._is_new(edit.coords):
+            if old is None and self.layout.complete and not (covered or self._is_new(edit.coords)):
                 raise IntegrityError(f"object {key!r} is gone; write all of its cells, not only some, to have it again")
             if self.guard is not None:
                 self.guard()
             data = None if old is None or self._is_new(edit.coords) else np.frombuffer(old.data, np.uint8)
-            built = self.codec.build(edit.coords, edits, data, key)
+            try:
+                built = self.codec.build(edit.coords, edits, data, key)
+            except (IntegrityError, FormatError):
+                if not covered:
+                    raise
+                # Damaged, but none of its cells is needed any more.
+                built = self.codec.build(edit.coords, edits, None, key)
             try:
                 if old is None:
                     self._put(key, built, if_absent=True)
@@ -147,7 +156,7 @@ class Objects:
             except ConflictError:
                 time.sleep(random.uniform(0, min(_MOST_PAUSE_S, 0.002 * 2.0**attempt)))
         raise ConflictError(
-            f"chunk object {key!r} was changed by other writers {_TRIES} times while it was being written; try again later"
+            f"chunk object {key!r} was changed by other writers {_TRIES} times while it was written; try again later"
         )
 
     def _put(self, key: str, data: npt.NDArray[np.uint8], **conditions: Any) -> None:

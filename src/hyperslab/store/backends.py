@@ -237,10 +237,11 @@ class HttpBackend(Backend):
         return obstore.store.HTTPStore(settings.server + query, **manners)
 
     def check(self, name: str, attributes: Mapping[str, Any]) -> None:
-        encoding = str(attributes.get("Content-Encoding", "identity"))
-        if encoding.lower() != "identity":
+        encoding = str(attributes.get("Content-Encoding", ""))
+        # Some programs leave "aws-chunked" with what they upload to S3; it means nothing there.
+        if {part.strip().lower() for part in encoding.split(",")} - {"", "identity", "aws-chunked"}:
             raise StoreError(
-                f"{name} is sent packed ({encoding[:40]}), so its ranges cannot be read; use another server"
+                f"{name} is sent packed ({encoding[:40]}), so its parts cannot be read; use another server"
             )
 
 

@@ -38,8 +38,9 @@ PARTIAL = ".hyperslab-"
 # A listing with more names than this is refused: nobody browses it, and it would not fit in memory.
 CHILDREN_LIMIT = 1_000_000
 
-# A segment that is empty, "." or ".." (so also a slash at either end), or a NUL.
-_BAD_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|\x00")
+# A segment that is empty, "." or ".." (so also a slash at either end), a NUL, or what neither UTF-8 nor Python's way
+# to write other bytes of a file's name can hold.
+_BAD_KEY = re.compile(r"(?:^|/)\.{0,2}(?:/|$)|[\x00\ud800-\udc7f\udd00-\udfff]")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -178,6 +179,8 @@ def check_key(key: str) -> None:
         return
     if "\x00" in key:
         raise InvalidInputError(f"key {_short(key)} has a NUL character, which no store can name")
+    if found[0] >= "\ud800":
+        raise InvalidInputError(f"key {_short(key)} has half a character, which no store can name")
     raise InvalidInputError(f"key {_short(key)} has an empty, '.' or '..' part; write it as 'name/name'")
 
 

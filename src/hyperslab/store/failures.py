@@ -179,6 +179,10 @@ def _broken(text: str, place: Place, name: str) -> StoreError:
         return StoreError(f"{place.name} ignores byte ranges (asked for part of {name}); use method='get'")
     if re.search(r"Requested \d", head):
         return transient(f"{place.name} answered with other bytes of {name} than asked for; try again")
+    if "object with invalid path" in head:
+        return StoreError(
+            f"below {name} lies an object that no path can name (it has an empty part, or '..'); remove it"
+        )
     if "ertificate" in text.removeprefix(head):
         return StoreError(f"the certificate of {place.name} is not trusted; check endpoint and SSL_CERT_FILE")
     if "kind: Redirect" in text or "kind: Builder" in text:
@@ -188,7 +192,7 @@ def _broken(text: str, place: Place, name: str) -> StoreError:
     if "kind: Connect," in text:
         return transient(f"cannot connect to {place.name}; check the endpoint and the network")
     if "HTTP error" in head:
-        return transient(f"the connection to {place.name} broke while {name} was read; try again")
+        return transient(f"the connection to {place.name} broke during the request for {name}; try again")
     reason = head
     for secret in place.secrets:
         reason = reason.replace(secret, "***")

@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -37,6 +38,7 @@ from hyperslab.store.failures import is_empty_suffix, transient, translate, tran
 __all__ = ["RemoteStore", "memory", "remote_store"]
 
 T = TypeVar("T")
+_NO_UTF8 = re.compile(r"[\ud800-\udfff]")
 
 # How long a connection may stay silent, and a request or a listing may last at most.
 SILENT_S = 30.0
@@ -158,7 +160,7 @@ class RemoteStore:
                         raise too_many(f"{self._name}/{prefix}")
         except Exception as error:  # noqa: BLE001
             raise self._failed(error, prefix, None) from None
-        return sorted(found)
+        return sorted(_without_markers(found))
 
     def put(
         self,
@@ -251,11 +253,14 @@ class RemoteStore:
 
     def _check_key(self, key: str) -> None:
         check_key(key)
+        if not key.isascii() and _NO_UTF8.search(key):
+            raise InvalidInputError(f"key {key[:200]!r} is not UTF-8, as {self.scheme} wants it")
         if "\\" in key and not self._backend.has_backslash:
             raise InvalidInputError(f"key {key[:200]!r} has a backslash, which {self.scheme} takes for '/'")
 
     def _check_new_key(self, key: str) -> None:
         check_new_key(key)
+        self._check_key(key)
         if not self._backend.can_write:
             raise StoreError(f"{self._name} is a web server, which can only be read; write to a store instead")
 
@@ -376,6 +381,18 @@ def _shared(backend: Backend) -> RemoteStore:
         if store is None:
             store = _stores[backend] = RemoteStore(backend)
         return store
+
+
+def _without_markers(found: list[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Leave out the empty objects by which some programs mark a directory: they bear its name and a slash.
+
+    >>> _without_markers([("a", 0), ("a/b", 3), ("c", 0)])
+    [('a/b', 3), ('c', 0)]
+    """
+    if all(nbytes for _, nbytes in found):
+        return found
+    folders = {key[:cut] for key, _ in found for cut in range(len(key)) if key[cut] == "/"}
+    return [(key, nbytes) for key, nbytes in found if nbytes or key not in folders]
 
 
 def _run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -19,7 +19,9 @@ DOCUMENT = {"zarr_format": 3, "node_type": "group", "attributes": {"a": [1, {"b"
 @pytest.fixture
 def array(tmp_path):
     values = np.arange(30 * 20, dtype="i4").reshape(30, 20)
-    return hs.save(tmp_path / "a", values, chunks=(8, 8), shards=(16, 16), attrs={"title": "x", "n": [1, 2]}, dims=["y", "x"])
+    return hs.save(
+        tmp_path / "a", values, chunks=(8, 8), shards=(16, 16), attrs={"title": "x", "n": [1, 2]}, dims=["y", "x"]
+    )
 
 
 def flipped(data: bytes, bit: int) -> bytes:
@@ -49,7 +51,10 @@ def test_seal_holds_until_anything_changes():
         {**signed, "more": None},
         {**signed, "attributes": {**signed["attributes"], "a": [1, {"b": 0}]}},
         {**signed, "attributes": {**signed["attributes"], "c": 1}},
-        {**signed, "attributes": {**signed["attributes"], ATTRIBUTE: {**signed["attributes"][ATTRIBUTE], "complete": None}}},
+        {
+            **signed,
+            "attributes": {**signed["attributes"], ATTRIBUTE: {**signed["attributes"][ATTRIBUTE], "complete": None}},
+        },
         {**signed, "attributes": {**signed["attributes"], ATTRIBUTE: None}},
         {**signed, "attributes": {"_hyperslac": signed["attributes"][ATTRIBUTE]}},
     ):
@@ -138,7 +143,7 @@ def test_flips_and_truncations_anywhere_are_never_silent(array, tmp_path):
     assert looks_right(tmp_path / "a", values, attrs)
 
 
-def test_swapped_and_lost_objects(array, tmp_path):
+def test_lost_and_emptied_objects(array, tmp_path):
     first, second = tmp_path / "a/c/0/0", tmp_path / "a/c/0/1"
     keep = second.read_bytes()
     second.unlink()
@@ -153,6 +158,11 @@ def test_swapped_and_lost_objects(array, tmp_path):
     first.write_bytes(b"")
     with pytest.raises(IntegrityError):
         array[0, 0]
+    with pytest.raises(IntegrityError):
+        array[0, 0] = 1
+    second.write_bytes(keep[:-1])
+    array[...] = 3  # also an object at the edge, of which damaged cells outside of the shape would have been kept
+    assert (array.refresh()[...] == 3).all()
 
 
 def test_other_tool_changes_metadata(array):
@@ -183,7 +193,9 @@ def test_sealing_writes_what_is_missing(tmp_path):
 
 @pytest.mark.parametrize("shards", [None, (8, 8)])
 def test_sealing_an_array_of_somebody_else(tmp_path, shards):
-    theirs = zarr.create_array(str(tmp_path / "a"), shape=(20, 20), chunks=(4, 4), shards=shards, dtype="f4", fill_value=1)
+    theirs = zarr.create_array(
+        str(tmp_path / "a"), shape=(20, 20), chunks=(4, 4), shards=shards, dtype="f4", fill_value=1
+    )
     theirs[2:6, 3] = 5
     sealed = hs.seal(tmp_path / "a")
     wanted = np.ones((20, 20), "f4")

@@ -5,10 +5,12 @@ import threading
 import time
 
 import pytest
-from support.conformance import Calls, Place, ReadConformance, WriteConformance
+from hypothesis import HealthCheck, given, settings
+from support.conformance import Calls, Place, ReadConformance, WriteConformance, check_wire_names, hostile_names
 from support.s3proxy import Rule
 from support.store_faults import DATA, Behind, ReadFaults, WriteFaults
 
+from hyperslab.errors import StoreError
 from hyperslab.store import locate
 
 SECRETS = {"access_key_id": "AKIDTEST", "secret_access_key": "hush-secret", "session_token": "hush-token"}
@@ -76,3 +78,24 @@ def test_an_interrupt_ends_a_listing_that_stalls(fake_s3, place, name):
     finally:
         signal.signal(signal.SIGINT, before)
     assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("call", [Calls("sync"), Calls("async")], ids=["sync", "async"])
+def test_odd_names_that_others_stored(place, call):
+    place.put("dir/", b"")
+    place.put("dir/x", b"1")
+    assert call.keys(place.store, "") == [("dir/x", 1)]
+    assert call.children(place.store, "") == ["dir"]
+    place.put("a//b", b"1")
+    with pytest.raises(StoreError, match="no path can name"):
+        call.keys(place.store, "")
+    place.put("../x", b"1")
+    with pytest.raises(StoreError, match="no path can name"):
+        call.children(place.store, "")
+    assert call.keys(place.store, "dir") == [("dir/x", 1)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(name=hostile_names)
+def test_no_name_leads_elsewhere(fake_s3, place, name):
+    check_wire_names(place.store, fake_s3.log, "/bucket/", name)

@@ -14,7 +14,7 @@ from hyperslab.formats.hdf5.datatype import Datatype, read_datatype
 from hyperslab.formats.hdf5.header import Message, ObjectHeader
 from hyperslab.formats.hdf5.messages import Dataspace, parse_dataspace
 from hyperslab.formats.hdf5.opened import Opened
-from hyperslab.formats.hdf5.vlen import heap_addresses, resolve, text
+from hyperslab.formats.hdf5.vlen import Resolver, heap_addresses, text
 
 __all__ = ["Reference", "Unreadable", "read_attributes", "user_attrs"]
 
@@ -78,7 +78,8 @@ def read_attributes(opened: Opened, header: ObjectHeader, names: Iterable[str] |
     if len(needed) > 1:
         for _ in opened.collections.rounds(opened.file, sb, sorted(needed)):
             pass
-    return {each.name: _value(opened, each) for each in kept}
+    resolver = Resolver(opened.file, sb, opened.collections)
+    return {each.name: _value(opened, each, resolver) for each in kept}
 
 
 def _dense(opened: Opened, message: Message) -> list[Message]:
@@ -146,7 +147,7 @@ def _cells(cursor: Cursor, name: str, datatype: Datatype, space: Dataspace) -> n
         raise MetadataError(f"the attribute {name!r} of shape {shape} cannot be held by NumPy: {error}") from error
 
 
-def _value(opened: Opened, attribute: _Attribute) -> Any:
+def _value(opened: Opened, attribute: _Attribute, resolver: Resolver) -> Any:
     datatype, cells, space = attribute.datatype, attribute.cells, attribute.space
     if datatype is None or cells is None or space is None:
         return Unreadable(attribute.reason)
@@ -161,7 +162,7 @@ def _value(opened: Opened, attribute: _Attribute) -> Any:
     elif datatype.kind == "reference":
         values = _references(cells, opened)
     else:
-        values = resolve(opened.file, opened.superblock, cells, datatype, opened.collections)
+        values = resolver.resolve(cells, datatype)
     return values[()] if values.shape == () else values
 
 

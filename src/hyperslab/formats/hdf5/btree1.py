@@ -7,7 +7,7 @@ from hyperslab.errors import MetadataError
 from hyperslab.formats.hdf5.cursor import Cursor, FileBytes
 from hyperslab.formats.hdf5.superblock import Superblock
 
-__all__ = ["Symbol", "read_symbols"]
+__all__ = ["Symbol", "node_nbytes", "read_symbols"]
 
 _MOST_DEPTH = 16
 _MOST_NODES = 1 << 20
@@ -24,15 +24,19 @@ class Symbol:
     link_at: int | None
 
 
-def read_symbols(file: FileBytes, sb: Superblock, address: int) -> Iterator[Symbol]:
-    """Yield the symbols of the group whose tree is at `address`, one round of requests per level."""
+def read_symbols(file: FileBytes, sb: Superblock, address: int, root: memoryview | None = None) -> Iterator[Symbol]:
+    """Yield the symbols of the group whose tree is at `address`, one round of requests per level.
+
+    `root` is the first node, where it has been read already.
+    """
     seen: set[int] = set()
     nodes, height = [address], None
+    blocks = _read(file, sb, nodes, node_nbytes(sb)) if root is None else [root]
     while True:
         _note(nodes, seen)
         below: list[int] = []
         heights = set()
-        for at, data in zip(nodes, _read(file, sb, nodes, _node_nbytes(sb)), strict=True):
+        for at, data in zip(nodes, blocks, strict=True):
             level, children = _parse_node(data, sb, at)
             heights.add(level)
             below += children
@@ -43,12 +47,14 @@ def read_symbols(file: FileBytes, sb: Superblock, address: int) -> Iterator[Symb
         nodes, height = below, heights.pop()
         if height == 0 or not nodes:
             break
+        blocks = _read(file, sb, nodes, node_nbytes(sb))
     _note(nodes, seen)
     for at, data in zip(nodes, _read(file, sb, nodes, _table_nbytes(sb)), strict=True):
         yield from _parse_table(data, sb, at)
 
 
-def _node_nbytes(sb: Superblock) -> int:
+def node_nbytes(sb: Superblock) -> int:
+    """Return the bytes of a node of a group's tree."""
     keys = 2 * sb.group_internal_k
     return 8 + 2 * sb.offset_size + keys * sb.offset_size + (keys + 1) * sb.length_size
 

@@ -23,7 +23,10 @@ _SUM_BYTES = 4
 # Signature, version, and whether chunks are filtered.
 _PREFIX_BYTES = 6
 _MOST_PAGE_BITS = 24
+# So few checksums are quicker one by one.
 _FEW = 12
+# A part of an extensible array: its first element, where it lies, and its bytes without the checksum.
+_Span = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,29 +81,35 @@ def fixed_array(
     kind = _Kind(sb, message.filtered, element_nbytes)
     if page_bits > _MOST_PAGE_BITS or count <= numbering.last:
         raise MetadataError(f"a fixed array of {count} chunks in pages of 2^{page_bits}; expected {numbering.last + 1}")
-    start = sb.address(cursor)
-    if start is None:
-        return kind.look_up([], numbering.numbers(), grid.chunk_nbytes)
-    numbers = numbering.numbers()
-    if count <= 1 << page_bits:
+    start, numbers, pieces = sb.address(cursor), numbering.numbers(), []
+    if start is not None and count <= 1 << page_bits:
         nbytes = _PREFIX_BYTES + sb.offset_size + count * element_nbytes
         cursor = _block(file, start, nbytes, b"FADB", message)
         _check_owner(cursor, sb, message)
-        return kind.look_up([(0, cursor.rest())], numbers, grid.chunk_nbytes)
-    pages = -(-count >> page_bits)
-    bitmap_nbytes = -(-pages // 8)
-    nbytes = _PREFIX_BYTES + sb.offset_size + bitmap_nbytes
-    cursor = _block(file, start, nbytes, b"FADB", message)
-    _check_owner(cursor, sb, message)
-    written = np.unpackbits(np.frombuffer(cursor.rest(), np.uint8)).astype(bool)
-    wanted = np.unique(numbers >> page_bits)
-    wanted = wanted[written[wanted]]
-    page_nbytes = (element_nbytes << page_bits) + _SUM_BYTES
+        pieces = [(0, cursor.rest())]
+    elif start is not None:
+        # A bit for each page says whether it was ever written.
+        pages = (count - 1 >> page_bits) + 1
+        nbytes = _PREFIX_BYTES + sb.offset_size + (pages + 7) // 8
+        cursor = _block(file, start, nbytes, b"FADB", message)
+        _check_owner(cursor, sb, message)
+        written = np.unpackbits(np.frombuffer(cursor.rest(), np.uint8)).astype(bool)
+        wanted = np.unique(numbers >> page_bits)
+        pieces = _fixed_pages(
+            file, start + nbytes + _SUM_BYTES, wanted[written[wanted]], count, page_bits, element_nbytes
+        )
+    return kind.look_up(pieces, numbers, grid.chunk_nbytes)
+
+
+def _fixed_pages(
+    file: FileBytes, start: int, wanted: npt.NDArray[np.int64], count: int, page_bits: int, element_nbytes: int
+) -> list[tuple[int, memoryview]]:
+    """Return the elements of some pages of a fixed array of `count`; the first page lies at `start`."""
     firsts = wanted << page_bits
     sizes = np.minimum(count - firsts, 1 << page_bits) * element_nbytes
-    starts = start + nbytes + _SUM_BYTES + wanted * page_nbytes
+    starts = start + wanted * ((element_nbytes << page_bits) + _SUM_BYTES)
     found = _pages(file, list(zip(starts.tolist(), sizes.tolist(), strict=True)))
-    return kind.look_up(list(zip(firsts.tolist(), found, strict=True)), numbers, grid.chunk_nbytes)
+    return list(zip(firsts.tolist(), found, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +225,7 @@ class _Level:
     """The data blocks of one level: their addresses, and which of their pages were written."""
 
     addresses: npt.NDArray[np.uint64]
-    written: npt.NDArray[np.bool_] | None = None
+    written: npt.NDArray[np.bool_]
 
 
 def _data_blocks(
@@ -233,7 +242,7 @@ def _data_blocks(
     for level in levels:
         if level < array.listed:
             first = sum([array.blocks(before) for before in range(level)])
-            found[level] = _Level(addresses[first : first + array.blocks(level)])
+            found[level] = _Level(addresses[first : first + array.blocks(level)], np.empty(0, np.bool_))
         elif (address := int(addresses[lists + level - array.listed])) != UNDEFINED:
             head = _PREFIX_BYTES + sb.offset_size + array.offset_nbytes
             nbytes = head + array.blocks(level) * (-(-array.pages(level) // 8) + sb.offset_size)
@@ -259,30 +268,14 @@ def _elements(
     wanted: dict[int, npt.NDArray[np.int64]],
 ) -> list[tuple[int, memoryview]]:
     """Return the elements of all data blocks, or pages of them, that hold wanted ones."""
-    element_nbytes = array.kind.element_nbytes
     head = _PREFIX_BYTES + sb.offset_size + array.offset_nbytes
-    blocks: list[tuple[int, int, int]] = []  # (first element, address, bytes)
-    pages: list[tuple[int, int, int]] = []
+    blocks: list[_Span] = []
+    pages: list[_Span] = []
     for level, data in levels.items():
-        each, count = array.elements(level), array.pages(level)
-        if not count:
-            which = np.unique(wanted[level] // each)
-            where = data.addresses[which]
-            firsts = array.first(level) + which * each
-            stored = where != UNDEFINED
-            nbytes = head + each * element_nbytes
-            pairs = zip(firsts[stored].tolist(), where[stored].tolist(), strict=True)
-            blocks += [(first, at, nbytes) for first, at in pairs]
-            continue
-        assert data.written is not None
-        number = np.unique(wanted[level] >> array.page_bits)
-        where = data.addresses[number // count]
-        stored = (where != UNDEFINED) & data.written[number]
-        number, where = number[stored], where[stored].tolist()
-        nbytes = element_nbytes << array.page_bits
-        for page, at in zip(number.tolist(), where, strict=True):
-            first = array.first(level) + (page << array.page_bits)
-            pages.append((first, at + head + _SUM_BYTES + page % count * (nbytes + _SUM_BYTES), nbytes))
+        if array.pages(level):
+            pages += _page_spans(array, level, data, wanted[level], head)
+        else:
+            blocks += _block_spans(array, level, data, wanted[level], head)
     found = _pages(file, [(at, nbytes) for _, at, nbytes in blocks + pages])
     pieces = [(array.direct + first, view) for (first, _, _), view in zip(pages, found[len(blocks) :], strict=True)]
     for (first, _, _), view in zip(blocks, found, strict=False):
@@ -291,6 +284,32 @@ def _elements(
         _check_first(cursor.uint(array.offset_nbytes), array.mark(first))
         pieces.append((array.direct + first, cursor.rest()))
     return pieces
+
+
+def _block_spans(array: _Extensible, level: int, data: _Level, wanted: npt.NDArray[np.int64], head: int) -> list[_Span]:
+    """Return the data blocks of a level that hold wanted elements."""
+    each = array.elements(level)
+    which = np.unique(wanted // each)
+    which = which[data.addresses[which] != UNDEFINED]
+    nbytes = head + each * array.kind.element_nbytes
+    places = zip(which.tolist(), data.addresses[which].tolist(), strict=True)
+    return [(array.first(level) + number * each, at, nbytes) for number, at in places]
+
+
+def _page_spans(array: _Extensible, level: int, data: _Level, wanted: npt.NDArray[np.int64], head: int) -> list[_Span]:
+    """Return the pages of data blocks of a level that hold wanted elements."""
+    count, nbytes = array.pages(level), array.kind.element_nbytes << array.page_bits
+    pages = np.unique(wanted >> array.page_bits)
+    pages = pages[(data.addresses[pages // count] != UNDEFINED) & data.written[pages]]
+    places = zip(pages.tolist(), data.addresses[pages // count].tolist(), strict=True)
+    return [
+        (
+            array.first(level) + (page << array.page_bits),
+            at + head + _SUM_BYTES + page % count * (nbytes + _SUM_BYTES),
+            nbytes,
+        )
+        for page, at in places
+    ]
 
 
 def _pages(file: FileBytes, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
@@ -307,7 +326,6 @@ def _check_sums(views: Sequence[memoryview]) -> None:
     for nbytes, group in groups.items():
         rows = np.frombuffer(b"".join(group), np.uint8).reshape(len(group), nbytes)
         stored = np.ascontiguousarray(rows[:, -_SUM_BYTES:]).view("<u4")[:, 0]
-        # Few are faster without arrays.
         found = lookup3_many(rows[:, :-_SUM_BYTES]) if len(group) > _FEW else [lookup3(v[:-_SUM_BYTES]) for v in group]
         if (stored != found).any():
             raise IntegrityError("a checksum of the chunk index does not hold; the file is damaged")

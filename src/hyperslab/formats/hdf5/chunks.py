@@ -30,25 +30,32 @@ def chunk_table(
     message: "ChunkIndexMessage",
     shape: tuple[int, ...],
     max_shape: "Sequence[int | None] | None" = None,
+    wanted: npt.NDArray[np.int64] | None = None,
 ) -> ChunkTable:
     """Read a dataset's chunk index: where each chunk of its grid lies, -1 for those that are not stored.
 
     `max_shape` is the shape up to which the dataset may grow, None for an axis without end; arrays
-    number their chunks by it. By default it is `shape`. Chunks outside of `shape` are left out.
+    number their chunks by it. By default it is `shape`. Chunks outside of `shape` are left out. With `wanted`, numbers
+    of chunks, row-major and ascending, the table holds at least for those; others may be missing from it.
     """
     grid = Grid.of(message, shape)
     if message.address is None or not grid.size:
         nothing = np.full(grid.size, -1, np.int64)
         return ChunkTable(nothing, nothing.copy())
-    return lay_out(_entries(file, sb, message, grid, max_shape or shape), file, message, grid)
+    return lay_out(_entries(file, sb, message, grid, max_shape or shape, wanted), file, message, grid)
 
 
 def _entries(
-    file: "FileBytes", sb: "Superblock", message: "ChunkIndexMessage", grid: Grid, max_shape: "Sequence[int | None]"
+    file: "FileBytes",
+    sb: "Superblock",
+    message: "ChunkIndexMessage",
+    grid: Grid,
+    max_shape: "Sequence[int | None]",
+    wanted: npt.NDArray[np.int64] | None,
 ) -> Entries:
     match message.kind:
         case "btree1":
-            return _btree1(file, sb, message, grid)
+            return _btree1(file, sb, message, grid, wanted)
         case "single":
             return _single(message, grid)
         case "implicit":
@@ -92,8 +99,14 @@ def _implicit(
     return Entries(np.arange(count), addresses, lengths, np.zeros(count, np.uint32))
 
 
-def _btree1(file: "FileBytes", sb: "Superblock", message: "ChunkIndexMessage", grid: Grid) -> Entries:
-    """Read a version 1 B-tree of chunks, one level at a time."""
+def _btree1(
+    file: "FileBytes",
+    sb: "Superblock",
+    message: "ChunkIndexMessage",
+    grid: Grid,
+    wanted: npt.NDArray[np.int64] | None,
+) -> Entries:
+    """Read a version 1 B-tree of chunks, one level at a time; of each only what leads to wanted chunks."""
     width, ndim = sb.offset_size, len(grid.counts)
     head = np.dtype([("sign", "S4"), ("type", "u1"), ("level", "u1"), ("used", "<u2"), ("siblings", f"V{2 * width}")])
     entry = np.dtype([("nbytes", "<u4"), ("mask", "<u4"), ("offsets", "<u8", (ndim + 1,)), ("child", f"V{width}")])
@@ -113,6 +126,29 @@ def _btree1(file: "FileBytes", sb: "Superblock", message: "ChunkIndexMessage", g
         if level == 0:
             return _chunks_of_leaves(found, children, grid)
         addresses = children
+        if wanted is not None and children.size:
+            addresses = children[_leading_to(wanted, found["offsets"][:, :-1], grid)]
+            if not addresses.size:
+                return _chunks_of_leaves(found[:0], children[:0], grid)
+
+
+def _leading_to(wanted: npt.NDArray[np.int64], corners: npt.NDArray[np.uint64], grid: Grid) -> npt.NDArray[np.int64]:
+    """Return which children of a level to follow; each holds the chunks from its own corner to that of the next.
+
+    Where not all of a level was read, the next one known may be farther than the next one: then a child too many is
+    followed, never one too few.
+    """
+    scaled = (corners // np.array(grid.chunks, np.uint64)).astype(np.float64)
+    # Chunks outside of the grid, left over from a larger one, keep their order among those within.
+    sizes = np.maximum(scaled.max(axis=0) + 1, grid.counts)
+    if np.prod(sizes) >= 2**52:
+        return np.arange(len(corners))
+    strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1.0)
+    first = scaled @ strides
+    places = np.stack(np.unravel_index(wanted, grid.counts), axis=1).astype(np.float64) @ strides
+    order = np.argsort(first, kind="stable")
+    found = np.unique(np.searchsorted(first[order], places, side="right")) - 1
+    return order[found[found >= 0]]
 
 
 def _level(

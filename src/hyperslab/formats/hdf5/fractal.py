@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hyperslab.errors import IntegrityError, MetadataError, UnsupportedError
 from hyperslab.formats.hdf5.btree2 import read_btree2
-from hyperslab.formats.hdf5.checksum import lookup3
+from hyperslab.formats.hdf5.checksum import lookup3, lookup3_each
 from hyperslab.formats.hdf5.cursor import Cursor, FileBytes
 from hyperslab.formats.hdf5.superblock import Superblock
 
@@ -185,8 +185,7 @@ def _read_managed(
         )
     unique = sorted({(address, nbytes) for address, _, nbytes in places.values()})
     data = dict(zip(unique, file.read_many(unique), strict=True))
-    for (address, _), block in data.items():
-        _check_direct(block, heap, sb, address)
+    _check_direct(data, heap, sb)
     for at, offset, nbytes in wanted:
         address, start, block_nbytes = places[offset]
         block = data[address, block_nbytes]
@@ -196,15 +195,21 @@ def _read_managed(
         found[at] = block[inner : inner + nbytes]
 
 
-def _check_direct(block: memoryview, heap: Heap, sb: Superblock, address: int) -> None:
-    cursor = Cursor(block, origin=address, what="a block of a fractal heap")
-    cursor.expect(b"FHDB")
-    cursor.version(0)
-    cursor.skip(sb.offset_size + heap.offset_nbytes)
-    if heap.guarded:
-        at = cursor.at
-        # The checksum is over the whole block, with zeros in its own place.
-        if lookup3(bytes(block[:at]) + bytes(4) + bytes(block[at + 4 :])) != cursor.u32():
+def _check_direct(blocks: dict[tuple[int, int], memoryview], heap: Heap, sb: Superblock) -> None:
+    """Raise MetadataError or IntegrityError if what was read at some (address, nbytes) are no blocks of objects."""
+    sums, bodies = [], []
+    for (address, _), block in blocks.items():
+        cursor = Cursor(block, origin=address, what="a block of a fractal heap")
+        cursor.expect(b"FHDB")
+        cursor.version(0)
+        cursor.skip(sb.offset_size + heap.offset_nbytes)
+        if heap.guarded:
+            # The checksum is over the whole block, with zeros in its own place.
+            at = cursor.at
+            sums.append((address, cursor.u32()))
+            bodies.append(bytes(block[:at]) + bytes(4) + bytes(block[at + 4 :]))
+    for (address, expected), found in zip(sums, lookup3_each(bodies), strict=True):
+        if found != expected:
             raise IntegrityError(
                 f"the checksum of the fractal heap's block at byte {address} does not hold; it is damaged"
             )

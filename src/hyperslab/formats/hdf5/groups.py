@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from hyperslab.errors import MetadataError
-from hyperslab.formats.hdf5.btree1 import read_symbols
+from hyperslab.formats.hdf5.btree1 import node_nbytes, read_symbols
 from hyperslab.formats.hdf5.btree2 import read_btree2
 from hyperslab.formats.hdf5.cursor import Cursor, FileBytes
 from hyperslab.formats.hdf5.fractal import read_heap, read_objects
 from hyperslab.formats.hdf5.header import Message, ObjectHeader
-from hyperslab.formats.hdf5.heaps import read_local_heap
+from hyperslab.formats.hdf5.heaps import local_heap_nbytes, read_local_heap
 from hyperslab.formats.hdf5.superblock import Superblock
 
 __all__ = ["Link", "kind_of", "read_members"]
@@ -61,9 +61,11 @@ def read_members(file: FileBytes, sb: Superblock, header: ObjectHeader) -> dict[
 def _old(file: FileBytes, sb: Superblock, message: Message) -> dict[str, Link]:
     cursor = message.cursor("a symbol table message")
     tree, heap_at = sb.must_address(cursor), sb.must_address(cursor)
-    heap = read_local_heap(file, sb, heap_at)
+    spans = [(tree, min(node_nbytes(sb), sb.size - tree)), (heap_at, local_heap_nbytes(sb))]
+    root, header = file.read_many(spans)
+    heap = read_local_heap(file, sb, heap_at, header)
     found: dict[str, Link] = {}
-    for symbol in read_symbols(file, sb, tree):
+    for symbol in read_symbols(file, sb, tree, root):
         name = _text(heap.name(symbol.name_at))
         if symbol.link_at is not None:
             found[name] = Link("soft", path=_text(heap.name(symbol.link_at)))

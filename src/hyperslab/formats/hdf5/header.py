@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from hyperslab.errors import IntegrityError, MetadataError
-from hyperslab.formats.hdf5.checksum import lookup3
+from hyperslab.formats.hdf5.checksum import lookup3_each
 from hyperslab.formats.hdf5.cursor import Cursor, FileBytes
 from hyperslab.formats.hdf5.superblock import Superblock
 
@@ -14,6 +14,7 @@ NIL, CONTINUATION = 0x00, 0x10
 # Most headers are shorter: one request.
 _FIRST_BYTES = 512
 _MOST_BYTES = 64 << 20
+_MOST_BYTES_AT_ONCE = 128 << 20
 _MOST_MESSAGES = 100_000
 _MOST_BLOCKS = 10_000
 
@@ -67,6 +68,11 @@ class _Reading:
     todo: list[tuple[int, int]] = field(default_factory=list)
     seen: set[int] = field(default_factory=set)
 
+    @property
+    def guard_nbytes(self) -> int:
+        """Bytes of the checksum that ends each block."""
+        return 0 if self.version == 1 else 4
+
 
 def read_header(file: FileBytes, sb: Superblock, address: int) -> ObjectHeader:
     """Return the header at `address`, all its continuations included."""
@@ -76,23 +82,25 @@ def read_header(file: FileBytes, sb: Superblock, address: int) -> ObjectHeader:
 def read_headers(file: FileBytes, sb: Superblock, addresses: Sequence[int]) -> list[ObjectHeader]:
     """Return many headers, each round of blocks fetched together."""
     starts = file.read_many([(address, _head_bytes(file, address)) for address in addresses])
-    readings = []
-    unfinished = []
-    for address, data in zip(addresses, starts, strict=True):
-        reading = _Reading(address)
-        readings.append(reading)
-        start, stop, guarded = _parse_start(data, reading)
-        if stop <= len(data):
-            _parse_first(data, reading, start, stop, guarded, sb)
-        elif stop > min(_MOST_BYTES, file.size - address):
-            raise MetadataError(f"the object header at byte {address} promises {stop} bytes; the file is damaged")
-        else:
-            unfinished.append((reading, start, stop, guarded))
-    longer = file.read_many([(reading.address, stop) for reading, _, stop, _ in unfinished]) if unfinished else []
-    for (reading, start, stop, guarded), data in zip(unfinished, longer, strict=True):
-        _parse_first(data, reading, start, stop, guarded, sb)
+    readings = [_Reading(address) for address in addresses]
+    spans = [_parse_start(data, reading, file) for reading, data in zip(readings, starts, strict=True)]
+    longer = [at for at, (_, stop) in enumerate(spans) if stop > len(starts[at])]
+    for at, data in zip(longer, _read_blocks(file, [(addresses[at], spans[at][1]) for at in longer]), strict=True):
+        starts[at] = data
+    blocks = [data[:stop] for data, (_, stop) in zip(starts, spans, strict=True)]
+    _check(readings, blocks, addresses)
+    for reading, block, (start, stop) in zip(readings, blocks, spans, strict=True):
+        _parse_block(block[start : stop - reading.guard_nbytes], reading.address + start, reading, sb)
     _follow(file, sb, readings)
     return [ObjectHeader(reading.address, reading.version, reading.messages) for reading in readings]
+
+
+def _read_blocks(file: FileBytes, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+    if sum(nbytes for _, nbytes in spans) > _MOST_BYTES_AT_ONCE:
+        raise MetadataError(
+            f"{len(spans)} object headers promise over {_MOST_BYTES_AT_ONCE} bytes; the file is damaged"
+        )
+    return file.read_many(spans) if spans else []
 
 
 def _head_bytes(file: FileBytes, address: int) -> int:
@@ -101,8 +109,8 @@ def _head_bytes(file: FileBytes, address: int) -> int:
     return min(_FIRST_BYTES, file.size - address)
 
 
-def _parse_start(data: memoryview, reading: _Reading) -> tuple[int, int, bool]:
-    """Read the prefix: return where messages start, where the first block ends, and whether a checksum ends it."""
+def _parse_start(data: memoryview, reading: _Reading, file: FileBytes) -> tuple[int, int]:
+    """Read the prefix: return where in the first block messages start, and where it ends, checksum included."""
     cursor = Cursor(data, origin=reading.address, what="an object header")
     if bytes(data[:4]) != b"OHDR":
         reading.version = cursor.version(1)
@@ -111,28 +119,25 @@ def _parse_start(data: memoryview, reading: _Reading) -> tuple[int, int, bool]:
         cursor.skip(4)
         nbytes = cursor.u32()
         cursor.skip(4)
-        return cursor.at, cursor.at + nbytes, False
-    cursor.skip(4)
-    reading.version, reading.flags = cursor.version(2), cursor.u8()
-    cursor.skip((16 if reading.flags & 0x20 else 0) + (4 if reading.flags & 0x10 else 0))
-    nbytes = cursor.uint(1 << (reading.flags & 3))
-    return cursor.at, cursor.at + nbytes + 4, True
+    else:
+        cursor.skip(4)
+        reading.version, reading.flags = cursor.version(2), cursor.u8()
+        cursor.skip((16 if reading.flags & 0x20 else 0) + (4 if reading.flags & 0x10 else 0))
+        nbytes = cursor.uint(1 << (reading.flags & 3))
+    stop = cursor.at + nbytes + reading.guard_nbytes
+    if stop > min(_MOST_BYTES, file.size - reading.address):
+        raise MetadataError(f"the object header at byte {reading.address} promises {stop} bytes; the file is damaged")
+    return cursor.at, stop
 
 
-def _parse_first(data: memoryview, reading: _Reading, start: int, stop: int, guarded: bool, sb: Superblock) -> None:
-    block = data[:stop]
-    if guarded:
-        block = _checked(block, reading.address)
-    _parse_block(block[start:], reading.address + start, reading, sb)
-
-
-def _checked(block: memoryview, at: int) -> memoryview:
-    """Return a block without the checksum at its end, IntegrityError if it does not hold."""
-    if len(block) < 4 or lookup3(block[:-4]) != int.from_bytes(block[-4:], "little"):
-        raise IntegrityError(
-            f"the checksum of the object header's block at byte {at} does not hold; the file is damaged"
-        )
-    return block[:-4]
+def _check(readings: Sequence[_Reading], blocks: Sequence[memoryview], places: Sequence[int]) -> None:
+    """Raise IntegrityError if a checksum at the end of a block does not hold; old headers have none."""
+    guarded = [at for at, reading in enumerate(readings) if reading.guard_nbytes]
+    for at, found in zip(guarded, lookup3_each([blocks[at][:-4] for at in guarded]), strict=True):
+        if found != int.from_bytes(blocks[at][-4:], "little"):
+            raise IntegrityError(
+                f"the checksum of the object header's block at byte {places[at]} does not hold; the file is damaged"
+            )
 
 
 def _follow(file: FileBytes, sb: Superblock, readings: Iterable[_Reading]) -> None:
@@ -140,14 +145,13 @@ def _follow(file: FileBytes, sb: Superblock, readings: Iterable[_Reading]) -> No
     while waiting := [(reading, span) for reading in readings for span in reading.todo]:
         for reading, _ in waiting:
             reading.todo = []
-        blocks = file.read_many([span for _, span in waiting])
+        blocks = _read_blocks(file, [span for _, span in waiting])
+        _check([reading for reading, _ in waiting], blocks, [at for _, (at, _) in waiting])
         for (reading, (at, _)), block in zip(waiting, blocks, strict=True):
-            if reading.version == 1:
-                _parse_block(block, at, reading, sb)
-                continue
-            block = _checked(block, at)
-            Cursor(block, origin=at, what="a continuation of an object header").expect(b"OCHK")
-            _parse_block(block[4:], at + 4, reading, sb)
+            if reading.guard_nbytes:
+                Cursor(block, origin=at, what="a continuation of an object header").expect(b"OCHK")
+                at, block = at + 4, block[4 : -reading.guard_nbytes]
+            _parse_block(block, at, reading, sb)
 
 
 def _parse_block(block: memoryview, at: int, reading: _Reading, sb: Superblock) -> None:

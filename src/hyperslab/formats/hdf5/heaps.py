@@ -7,7 +7,7 @@ from hyperslab.errors import IntegrityError, MetadataError
 from hyperslab.formats.hdf5.cursor import Cursor, FileBytes
 from hyperslab.formats.hdf5.superblock import Superblock
 
-__all__ = ["Collections", "LocalHeap", "Objects", "read_local_heap"]
+__all__ = ["Collections", "LocalHeap", "Objects", "local_heap_nbytes", "read_local_heap"]
 
 _MOST_LOCAL_BYTES = 64 << 20
 _MOST_COLLECTION_BYTES = 64 << 20
@@ -39,14 +39,20 @@ class LocalHeap:
         return self._data[offset:stop]
 
 
-def read_local_heap(file: FileBytes, sb: Superblock, address: int) -> LocalHeap:
-    """Return the local heap whose header is at `address`."""
-    header = file.read(address, 8 + 2 * sb.length_size + sb.offset_size)
-    start, nbytes = parse_local_heap(header, sb, address)
+def local_heap_nbytes(sb: Superblock) -> int:
+    """Return the bytes of a local heap's header."""
+    return 8 + 2 * sb.length_size + sb.offset_size
+
+
+def read_local_heap(file: FileBytes, sb: Superblock, address: int, header: memoryview | None = None) -> LocalHeap:
+    """Return the local heap whose header is at `address`, or has been read already."""
+    if header is None:
+        header = file.read(address, local_heap_nbytes(sb))
+    start, nbytes = _parse_local_heap(header, sb, address)
     return LocalHeap(file.read(start, nbytes), start)
 
 
-def parse_local_heap(header: memoryview, sb: Superblock, address: int) -> tuple[int, int]:
+def _parse_local_heap(header: memoryview, sb: Superblock, address: int) -> tuple[int, int]:
     """Return where a local heap's bytes lie and how many there are."""
     cursor = Cursor(header, origin=address, what="a local heap")
     cursor.expect(b"HEAP")

@@ -41,6 +41,7 @@ _MOST_SOFT_LINKS = 64
 _MOST_PARTS = 4096
 _MOST_GROUPS_KEPT = 256
 _NAMES_SHOWN = 20
+_PLACEHOLDER = "This is a netCDF dimension but not a netCDF variable"
 
 
 def open_file(file: FileBytes) -> "HdfFile | None":
@@ -221,7 +222,7 @@ class Dataset(_Object):
         raw = None if message is None else parse_fill(self.file.opened.plain(message))
         dtype = self.datatype.dtype
         base, inner = (dtype, ()) if dtype.subdtype is None else dtype.subdtype
-        if raw is None or self.datatype.has_vlen:
+        if raw is None:
             return np.zeros(inner, base)
         if len(raw) != dtype.itemsize:
             raise MetadataError(f"{self.path!r} has a fill value of {len(raw)} bytes, its cells have {dtype.itemsize}")
@@ -231,6 +232,12 @@ class Dataset(_Object):
         """Return cells as a user sees them, from cells as they lie in the file; the same ones if the type is plain."""
         opened = self.file.opened
         return resolve(opened.file, opened.superblock, cells, self.datatype, opened.collections)
+
+    @property
+    def placeholder(self) -> bool:
+        """Whether this only stands for a dimension of a NetCDF-4 file, and holds nothing."""
+        name = read_attributes(self.file.opened, self.header, ["NAME"]).get("NAME")
+        return isinstance(name, str) and name.startswith(_PLACEHOLDER)
 
     def dims(self) -> tuple[str | None, ...] | None:
         """Return the names of the axes where dimension scales or labels give any, else None."""

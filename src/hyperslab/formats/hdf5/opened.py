@@ -57,7 +57,8 @@ class Opened:
 
     def headers(self, addresses: Sequence[int]) -> list[ObjectHeader]:
         """Return many object headers; those not yet known are fetched together."""
-        found = {address: self._headers[address] for address in addresses if address in self._headers}
+        known = {address: self._headers.get(address) for address in addresses}
+        found = {address: header for address, header in known.items() if header is not None}
         missing = [address for address in dict.fromkeys(addresses) if address not in found]
         for start in range(0, len(missing), _MOST_AT_ONCE):
             for header in read_headers(self.file, self.superblock, missing[start : start + _MOST_AT_ONCE]):

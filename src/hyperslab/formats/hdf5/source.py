@@ -1,6 +1,7 @@
 """Datasets and groups of HDF5 files as sources: where their cells lie, and what remains to be read of that."""
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,16 @@ from hyperslab.formats.hdf5.objects import Dataset, Group, HdfFile, NamedType, o
 from hyperslab.formats.hdf5.superblock import Superblock
 from hyperslab.formats.source import ArraySource, FilePart, GroupSource, MetadataReader, StoredBytes, join
 from hyperslab.layout import ChunkTable, Layout, SingleKey
+from hyperslab.plan import Pieces
 
 __all__ = ["FORMAT", "member_names", "open_hdf5", "open_member"]
 
 FORMAT = "hdf5"
+
+# Up to so many chunks are looked up by themselves, in an index of at least so many, so many times.
+_FEW_CHUNKS = 64
+_LONG_INDEX = 4096
+_FEW_LOOKUPS = 8
 
 
 def open_hdf5(reader: MetadataReader, url: str, key: str, path: str = "") -> ArraySource | GroupSource | None:
@@ -59,17 +66,43 @@ class DatasetChunks:
     shape: tuple[int, ...]
     maxshape: tuple[int | None, ...]
 
+    def lookup(self, reader: MetadataReader, wanted: Pieces) -> ChunkTable | None:
+        """Return a table that holds for the chunks of a read alone; None if it is better to read all of it.
+
+        Of a long index far away only what leads to few chunks is fetched, a few times; who keeps asking gets all of it.
+        """
+        counts = [-(-n // c) for n, c in zip(self.shape, self.message.chunk_shape, strict=True)]
+        if self.message.kind != "btree1" or len(wanted) > _FEW_CHUNKS or prod(counts) < _LONG_INDEX:
+            return None
+        file = self._file(reader)
+        times = file.recall(f"lookups of {self.message.address}", int) or 0
+        if file.local or times >= _FEW_LOOKUPS or file.recall(self._name, ChunkTable.unpack) is not None:
+            return None
+        places = np.array(list(wanted.chunks()), np.int64).reshape(len(wanted), len(wanted.layout.chunks))
+        numbers = np.unique(np.ravel_multi_index(tuple(places.T[: len(counts)]), counts)).astype(np.int64)
+        table = chunk_table(file, self.superblock, self.message, self.shape, self.maxshape, numbers)
+        file.remember(f"lookups of {self.message.address}", times + 1, lambda n: str(n).encode())
+        file.keep()
+        return table
+
     def table(self, reader: MetadataReader) -> ChunkTable:
         """Read the index, or recall it if this version of the file was seen before."""
+        file = self._file(reader)
+        table = file.recall(self._name, ChunkTable.unpack)
+        if table is None:
+            table = chunk_table(file.passing(), self.superblock, self.message, self.shape, self.maxshape)
+            file.remember(self._name, table, ChunkTable.pack)
+        return table
+
+    @property
+    def _name(self) -> str:
+        return f"chunks of {self.message.kind} at {self.message.address}, {self.shape}"
+
+    def _file(self, reader: MetadataReader) -> StoredBytes:
         file = reader.file(self.part.key, self.part.version)
         if file is None:
             raise ConflictError(f"file {self.part.key!r} vanished meanwhile; open it again")
-        name = f"chunks of {self.message.kind} at {self.message.address}, {self.shape}"
-        table = file.recall(name, ChunkTable.unpack)
-        if table is None:
-            table = chunk_table(file.passing(), self.superblock, self.message, self.shape, self.maxshape)
-            file.remember(name, table, ChunkTable.pack)
-        return table
+        return file
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,86 @@ from hyperslab.formats.hdf5.datatype import Datatype
 from hyperslab.formats.hdf5.heaps import Collections, Objects
 from hyperslab.formats.hdf5.superblock import Superblock
 
-__all__ = ["heap_addresses", "read_vlen", "read_vlen_strings", "resolve", "text"]
+__all__ = ["Resolver", "heap_addresses", "resolve", "text"]
 
 Cells = npt.NDArray[Any]
+
+
+class Resolver:
+    """Turns cells as they lie in the file into cells as a user sees them.
+
+    What one makes out of heaps is at most as large as the file: no two cells of a good file share anything in a heap,
+    and cells of a bad one could refer to the same object, or to one another, without end.
+    """
+
+    def __init__(self, file: FileBytes, sb: Superblock, collections: Collections | None = None) -> None:
+        self._file = file
+        self._sb = sb
+        self._collections = Collections() if collections is None else collections
+        self._left = sb.size
+
+    def resolve(self, cells: Cells, datatype: Datatype) -> Cells:
+        """Return cells (of `datatype.dtype`) with objects for what has variable length, and strings without padding."""
+        match datatype.kind:
+            case "vlen_string":
+                return self._read(cells, 1, lambda raw: text(bytes(raw), datatype), "")
+            case "vlen" if datatype.base is not None:
+                return self._sequences(cells, datatype.base)
+            case "string":
+                return cells if datatype.plain else _trim(cells, datatype)
+            case "compound" if not datatype.plain:
+                out = np.empty(cells.shape, datatype.result)
+                for field in datatype.fields:
+                    out[field.name] = self.resolve(cells[field.name], _inner(field.type))
+                return out
+            case "array":
+                return self.resolve(cells, _inner(datatype))
+        return cells
+
+    def _sequences(self, cells: Cells, base: Datatype) -> Cells:
+        inner, axes = (base.dtype, ()) if base.dtype.subdtype is None else base.dtype.subdtype
+
+        def sequence(raw: memoryview) -> Cells:
+            found = np.frombuffer(raw, inner).reshape(-1, *axes).copy()
+            return self.resolve(found, base)
+
+        return self._read(cells, base.nbytes, sequence, np.empty(0, base.result))
+
+    def _read(self, cells: Cells, item_nbytes: int, make: Callable[[memoryview], Any], nothing: Any) -> Cells:
+        """Return an array of objects, each made of the bytes that a cell refers to."""
+        counts, places, indexes = references(self._sb, cells)
+        out = np.empty(len(counts), object)
+        for at in np.flatnonzero(places < 0).tolist():
+            out[at] = nothing
+        order = np.argsort(places, kind="stable")
+        order = order[places[order] >= 0]
+        unique, starts = np.unique(places[order], return_index=True)
+        cells_of = dict(zip(unique.tolist(), np.split(order, starts[1:]), strict=True)) if len(unique) else {}
+        for found in self._collections.rounds(self._file, self._sb, unique.tolist()):
+            for address, objects in found.items():
+                chosen = cells_of[address]
+                keys = zip(indexes[chosen].tolist(), counts[chosen].tolist(), strict=True)
+                made: dict[tuple[int, int], Any] = {}
+                for at, key in zip(chosen.tolist(), keys, strict=True):
+                    # Cells that share an object share what is made of it.
+                    if key not in made:
+                        made[key] = make(self._stored(objects, key[0], key[1] * item_nbytes, address))
+                    out[at] = made[key]
+        return out.reshape(cells.shape)
+
+    def _stored(self, objects: Objects, index: int, nbytes: int, address: int) -> memoryview:
+        raw = objects.get(index)
+        if raw is None or nbytes > len(raw):
+            raise MetadataError(
+                f"a cell needs {nbytes} bytes of object {index} in the global heap at byte {address}, "
+                f"which has {'no such object' if raw is None else f'{len(raw)} there'}; the file is damaged"
+            )
+        self._left -= nbytes
+        if self._left < 0:
+            raise MetadataError(
+                f"cells of variable length refer to more than the {self._sb.size} bytes of their file; it is damaged"
+            )
+        return raw[:nbytes]
 
 
 def resolve(
@@ -24,22 +101,7 @@ def resolve(
 
     Variable-length cells become objects (strings `str`, sequences arrays), fixed strings lose their padding.
     """
-    collections = Collections() if collections is None else collections
-    match datatype.kind:
-        case "vlen_string":
-            return read_vlen_strings(file, sb, cells, datatype, collections)
-        case "vlen":
-            return read_vlen(file, sb, cells, datatype, collections)
-        case "string":
-            return cells if datatype.plain else _trim(cells, datatype)
-        case "compound" if not datatype.plain:
-            out = np.empty(cells.shape, datatype.result)
-            for field in datatype.fields:
-                out[field.name] = resolve(file, sb, cells[field.name], _inner(field.type), collections)
-            return out
-        case "array" if datatype.base is not None:
-            return resolve(file, sb, cells, _inner(datatype), collections)
-    return cells
+    return Resolver(file, sb, collections).resolve(cells, datatype)
 
 
 def _inner(datatype: Datatype) -> Datatype:
@@ -73,29 +135,6 @@ def text(raw: bytes, datatype: Datatype) -> str:
     return raw.decode("utf-8", "surrogateescape")
 
 
-def read_vlen_strings(
-    file: FileBytes, sb: Superblock, cells: Cells, datatype: Datatype, collections: Collections | None = None
-) -> Cells:
-    """Return strings of variable length as an array of `str`; cells that refer to nothing are ''."""
-    return _read(file, sb, cells, collections, 1, lambda raw: text(bytes(raw), datatype), "")
-
-
-def read_vlen(
-    file: FileBytes, sb: Superblock, cells: Cells, datatype: Datatype, collections: Collections | None = None
-) -> Cells:
-    """Return sequences of variable length as an array of arrays."""
-    base = datatype.base
-    if base is None:
-        raise MetadataError("a type of variable length does not say of what")
-    kept = Collections() if collections is None else collections
-
-    def sequence(raw: memoryview) -> Cells:
-        found = np.frombuffer(raw, base.dtype).copy()
-        return resolve(file, sb, found, base, kept)
-
-    return _read(file, sb, cells, kept, base.nbytes, sequence, np.empty(0, base.result))
-
-
 def references(sb: Superblock, cells: Cells) -> tuple[npt.NDArray[np.int64], ...]:
     """Return what variable-length cells consist of: how many items, in which collection, at which index.
 
@@ -125,50 +164,3 @@ def heap_addresses(sb: Superblock, cells: Cells, datatype: Datatype) -> set[int]
         case "array":
             return heap_addresses(sb, cells, _inner(datatype))
     return set()
-
-
-def _read(
-    file: FileBytes, sb: Superblock, cells: Cells, collections: Collections | None, item_nbytes: int,
-    make: Callable[[memoryview], Any], nothing: Any,
-) -> Cells:  # fmt: skip
-    """Return an array of objects, each made of the bytes that a cell refers to."""
-    kept = Collections() if collections is None else collections
-    counts, places, indexes = references(sb, cells)
-    out = np.empty(len(counts), object)
-    for at in np.flatnonzero(places < 0).tolist():
-        out[at] = nothing
-    order = np.argsort(places, kind="stable")
-    order = order[places[order] >= 0]
-    unique, starts = np.unique(places[order], return_index=True)
-    cells_of = dict(zip(unique.tolist(), np.split(order, starts[1:]), strict=True)) if len(unique) else {}
-    for found in kept.rounds(file, sb, unique.tolist()):
-        for address, objects in found.items():
-            chosen = cells_of[address]
-            for at, each in zip(
-                chosen.tolist(),
-                _make(objects, indexes[chosen], counts[chosen], item_nbytes, make, address),
-                strict=True,
-            ):
-                out[at] = each
-    return out.reshape(cells.shape)
-
-
-def _make(
-    objects: Objects, indexes: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], item_nbytes: int,
-    make: Callable[[memoryview], Any], address: int,
-) -> list[Any]:  # fmt: skip
-    """Return what one collection holds for some cells. Cells that share an object share what is made of it."""
-    made: dict[tuple[int, int], Any] = {}
-    result = []
-    for key in zip(indexes.tolist(), counts.tolist(), strict=True):
-        if key not in made:
-            index, count = key
-            raw = objects.get(index)
-            if raw is None or count * item_nbytes > len(raw):
-                raise MetadataError(
-                    f"a cell needs {count * item_nbytes} bytes of object {index} in the global heap at byte {address}, "
-                    f"which has {'no such object' if raw is None else f'{len(raw)} there'}; the file is damaged"
-                )
-            made[key] = make(raw[: count * item_nbytes])
-        result.append(made[key])
-    return result

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hyperslab.formats.hdf5.checksum import lookup3, lookup3_many
+from hyperslab.formats.hdf5.checksum import lookup3, lookup3_each, lookup3_many
 
 
 @pytest.mark.parametrize(
@@ -20,6 +20,11 @@ def test_known_answers(data: bytes, expected: int) -> None:
 @given(hnp.arrays(np.uint8, st.tuples(st.integers(0, 5), st.integers(0, 80))))
 def test_many_rows_are_as_one_by_one(rows: np.ndarray) -> None:
     assert lookup3_many(rows).tolist() == [lookup3(row.tobytes()) for row in rows]
+
+
+@given(st.lists(st.binary(max_size=3), max_size=40))
+def test_buffers_of_any_sizes_are_as_one_by_one(buffers: list[bytes]) -> None:
+    assert lookup3_each(buffers) == [lookup3(each) for each in buffers]
 
 
 @given(st.binary(min_size=1, max_size=100), st.data())

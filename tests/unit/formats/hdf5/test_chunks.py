@@ -25,7 +25,7 @@ from hyperslab.formats.hdf5.objects import Dataset, open_file
 from hyperslab.formats.hdf5.superblock import Superblock
 from hyperslab.layout.table import ChunkTable
 
-OLD, NEW = ("earliest", "v108"), ("latest", "latest")
+OLD, V110, NEW = ("earliest", "v108"), ("v110", "v110"), ("latest", "latest")
 
 
 def written(fill: Callable[[h5py.File], Any], libver: Any = NEW, **options: Any) -> bytes:
@@ -336,7 +336,9 @@ def test_any_dataset(data):
             corner = tuple(p * c for p, c in zip(place, chunks, strict=True))
             target.id.write_direct_chunk(corner, bytes(size), filter_mask=mask)
 
-    case = make(shape, chunks, libver=data.draw(st.sampled_from([OLD, NEW])), maxshape=maxshape, write=write, **options)
+    case = make(
+        shape, chunks, libver=data.draw(st.sampled_from([OLD, V110, NEW])), maxshape=maxshape, write=write, **options
+    )
     table = case.check()
     assert np.count_nonzero(table.offsets >= 0) == len(places)
 

@@ -5,7 +5,6 @@ import tracemalloc
 from typing import Any
 
 import h5py
-import numpy as np
 import pytest
 from support.hdf5_files import BytesFile, file_bytes, opened, read_everything
 
@@ -134,7 +133,8 @@ def test_many_continuations_are_read_and_no_more() -> None:
         (Image().group().tree(1000, 0, 1600).symbols(1600, count=65535), "65535 symbols"),
         (Image().group().tree(1000, 0, 1600).symbols(1600, (8, NOWHERE)), "leads nowhere"),
         (Image().group().tree(1000, 0, 1600).symbols(1600, (2**40, 96)), "does not end"),
-        (Image().group().tree(1000, 0, 1600).symbols(1600, (17, 96)).heap(2000, 2100, b"\0" * 16 + b"xxxx"), "does not end"),
+        (Image().group().tree(1000, 0, 1600).symbols(1600, (17, 96)).heap(2000, 2100, b"\0" * 16 + b"xxxx"),
+         "does not end"),
         (Image().group().heap(2000, 2100, b"", nbytes=2**62), "says it has"),
         (Image().group().heap(2000, 2100, b"", nbytes=65536), "says it has"),
         (Image().group().put(2000, b"HEAQ"), "should begin with b'HEAP'"),
@@ -237,8 +237,8 @@ def test_dataset_is_good_without_a_lie() -> None:
         (dataset(LAYOUT, (7, struct.pack("<B5xHQ", 1, 65535, 2**50))), "points to byte"),
     ],
     ids=["count", "cells", "short", "no-layout", "far", "class", "compact", "zero", "overflow", "axes", "cell",
-         "chunk-axes", "new-axes", "width", "filters", "values", "space", "type", "attribute", "wide", "attribute-count",
-         "attribute-parts", "attribute-version", "fill", "fill-size", "external"],
+         "chunk-axes", "new-axes", "width", "filters", "values", "space", "type", "attribute", "wide",
+         "attribute-count", "attribute-parts", "attribute-version", "fill", "fill-size", "external"],
 )  # fmt: skip
 def test_datasets_and_attributes(image: Image, text: str) -> None:
     with pytest.raises(MetadataError, match=text):
@@ -247,7 +247,7 @@ def test_datasets_and_attributes(image: Image, text: str) -> None:
 
 def test_type_nested_ten_thousand_deep() -> None:
     inner = b"".join(struct.pack("<BBHI", 0x39, 0, 0, 16) for _ in range(10_000))
-    with pytest.raises(MetadataError, match="nested deeper|ends at byte"):
+    with pytest.raises(MetadataError, match=r"nested deeper|ends at byte"):
         dataset(LAYOUT, kind=inner[:60_000]).open().find("name")
 
 
@@ -260,6 +260,11 @@ def tree2(node: int, record: int, depth: int, root: int, count: int, total: int,
 
 def node2(signature: bytes, body: bytes, kind: int = 5) -> bytes:
     return guarded(signature + bytes([0, kind]) + body)
+
+
+def inner2(*children: int) -> bytes:
+    """Return a node of one record, its children leaves of one record each."""
+    return node2(b"BTIN", bytes(11) + b"".join(struct.pack("<QB", child, 1) for child in children))
 
 
 def in_file(**parts: bytes) -> BytesFile:
@@ -299,10 +304,8 @@ def test_tree_by_hand() -> None:
         ({"at100": tree2(64, 11, 0, 2**20 - 8, 1, 1)}, "reaches over the end"),
         ({"at100": tree2(64, 11, 0, 200, 1, 1)}, "does not begin with"),
         ({"at100": tree2(64, 11, 0, 200, 1, 2), "at200": node2(b"BTLF", bytes(11))}, "has 1 records and says it has 2"),
-        ({"at100": tree2(64, 11, 1, 200, 1, 3), "at200": node2(b"BTIN", bytes(11) + struct.pack("<QBQB", 200, 1, 200, 1))},
-         "twice"),
-        ({"at100": tree2(64, 11, 1, 200, 1, 3), "at200": node2(b"BTIN", bytes(11) + struct.pack("<QBQB", 400, 1, 2**60, 1))},
-         "has a node at byte"),
+        ({"at100": tree2(64, 11, 1, 200, 1, 3), "at200": inner2(200, 200)}, "twice"),
+        ({"at100": tree2(64, 11, 1, 200, 1, 3), "at200": inner2(400, 2**60)}, "has a node at byte"),
     ],
     ids=["total", "depth", "node", "record", "leaf", "inner", "records", "end", "signature", "count", "circle", "far"],
 )  # fmt: skip
@@ -421,4 +424,3 @@ def test_members_that_share_a_damaged_object_do_not_spoil_the_list() -> None:
     assert file.root.kinds(["name"]) == {"name": "group"}
     with pytest.raises(MetadataError):
         file.find("o")
-    assert np.array_equal(file.root.kinds(["name"]), {"name": "group"})

@@ -184,3 +184,18 @@ def test_deep_path_in_a_small_file_takes_one_request(libver: tuple[str, str]) ->
     assert found is not None
     assert found.find("a/b/c/d/e").shape == (1,)
     assert file.rounds == [1]
+
+
+ELSEWHERE = sorted(Path(h5py.__file__).parent.glob("tests/data_files/*.h5"))
+
+
+@pytest.mark.parametrize("path", ELSEWHERE, ids=lambda path: path.stem)
+def test_files_of_other_machines_and_times(path: Path) -> None:
+    file = opened(data := path.read_bytes())
+    with h5py.File(path) as theirs:
+        assert list(file.root.members()) == sorted(theirs)
+        for name, dataset in theirs.items():
+            found = file.find(name)
+            assert found.datatype.result == dataset.dtype
+            expected = dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()]
+            np.testing.assert_array_equal(read_run(found, data), expected)

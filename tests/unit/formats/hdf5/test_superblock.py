@@ -93,8 +93,8 @@ def test_every_flipped_bit_of_a_guarded_superblock_is_seen() -> None:
 
 @pytest.mark.parametrize(
     ("at", "raw", "message"),
-    [(8, b"\x09", "version 9"), (13, b"\x03", "addresses of 3"), (16, b"\0\0", "no entries"), (40, b"\xff" * 8, "cut off"),
-     (64, b"\xff" * 8, "lacks an address"), (64, b"\xfe" * 8, "points to byte")],
+    [(8, b"\x09", "version 9"), (13, b"\x03", "addresses of 3"), (16, b"\0\0", "no entries"),
+     (40, b"\xff" * 8, "cut off"), (64, b"\xff" * 8, "lacks an address"), (64, b"\xfe" * 8, "points to byte")],
     ids=["version", "widths", "k", "end", "no-root", "far-root"],
 )  # fmt: skip
 def test_lies_of_an_old_superblock(at: int, raw: bytes, message: str) -> None:
