@@ -299,6 +299,19 @@ def test_claim_of_a_slow_writer_is_taken_over_and_it_cannot_do_harm(tmp_path):
     assert hs.open(url)[3:].min() == 1
 
 
+def test_claim_that_could_not_be_given_back_does_not_last(tmp_path):
+    array, store = faulty(hs.save(tmp_path / "a", np.zeros((3, 4), "i8"), chunks=(2, 4), shards=(2, 4)))
+    # The claim is stored, then nothing works any more.
+    store.faults.append(Fault("", on="put", skip=1, times=None, error=StoreError("the line is dead")))
+    with pytest.raises(StoreError, match="dead"):
+        array.append(np.ones((3, 4)))
+    assert "claim" in (tmp_path / "a/zarr.json").read_text()
+    started = time.monotonic()
+    hs.open(tmp_path / "a", mode="r+").append(np.ones((1, 4)))
+    assert time.monotonic() - started < 60
+    assert hs.open(tmp_path / "a").shape == (4, 4)
+
+
 def test_attributes_of_two_writers_both_land(tmp_path):
     array, store = faulty(hs.save(tmp_path / "a", np.zeros(3)))
     other = hs.open(array.url, mode="r+")

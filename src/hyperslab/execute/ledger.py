@@ -186,6 +186,14 @@ class Meter:
                 ledger.requests += 1
             self._coming_bytes += nbytes
 
+    def more(self, requests: int, *, lookup: bool = False) -> None:
+        """Count requests that an answer took beside the one that was counted before."""
+        with self._lock:
+            if lookup:
+                self.ledger.lookups += requests
+            else:
+                self.ledger.requests += requests
+
     def after(self, nbytes: int, asked: int) -> None:
         """Count the bytes that came back, of a request that was to bring `asked`; none if it failed."""
         with self._lock:

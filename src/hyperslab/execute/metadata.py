@@ -61,7 +61,7 @@ class StoreReader:
             if isinstance(error, StoreNotFoundError):
                 raise
             return None
-        self._count(Ledger(bytes=len(reply.data)))
+        self._count(Ledger(bytes=len(reply.data), lookups=reply.requests - 1))
         self._sizes[key] = reply.object_nbytes
         return bytes(reply.data)
 

@@ -194,6 +194,7 @@ async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
                     job.key, job.asked, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
                 )
                 nbytes = len(reply.data)
+                meter.more(reply.requests - 1, lookup=job.lookup)
                 return reply
             except StoreError as error:
                 if attempt == limits.retries or not error.transient:

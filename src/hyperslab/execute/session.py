@@ -143,12 +143,13 @@ class Session:
         """Return the cost model for a store: the session's profile and prices, or typical ones."""
         profile, prices = _typical(store.scheme)
         model_phi = self.phi if phi is None else phi
+        ends = 1 if store.has_suffix else 2
         if self.profile is None and self.prices is None and self.concurrency is None:
-            return _cached_model(profile, prices, model_phi)
+            return _cached_model(profile, prices, model_phi, ends)
         profile = self.profile or profile
         if self.concurrency is not None and self.concurrency != profile.concurrency:
             profile = _with_concurrency(profile, self.concurrency)
-        return _cached_model(profile, self.prices or prices, model_phi)
+        return _cached_model(profile, self.prices or prices, model_phi, ends)
 
     def check_open(self) -> None:
         if self._closed:
@@ -345,12 +346,15 @@ def _typical(scheme: str) -> tuple[Profile, Prices]:
         return Profile.named("local"), Prices.named("free")
     if scheme == "memory":
         return Profile.named("memory"), Prices.named("free")
-    return Profile.named("s3"), Prices.named("aws")
+    if scheme == "http":
+        return Profile.named("s3-internet"), Prices.named("free")
+    # Azure's and Google's blobs behave much like S3's; their prices differ.
+    return Profile.named("s3"), Prices.named({"az": "azure", "gs": "google"}.get(scheme, "aws"))
 
 
 @lru_cache(maxsize=64)
-def _cached_model(profile: Profile, prices: Prices, phi: float) -> CostModel:
-    return CostModel(profile, prices, phi)
+def _cached_model(profile: Profile, prices: Prices, phi: float, end_requests: int) -> CostModel:
+    return CostModel(profile, prices, phi, end_requests)
 
 
 @lru_cache(maxsize=16)

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from hyperslab.formats import member_names
 from hyperslab.formats.assignment import Assignment, assign_blocks, assign_values
 from hyperslab.formats.documents import change_document, dump, fetch_document
 from hyperslab.formats.seal import Seal, check_seal, seal_of, sealed
+from hyperslab.formats.sizes import OBJECT_BYTES, choose_chunks
 from hyperslab.formats.source import ArraySource, GroupSource, check_name, join
 from hyperslab.formats.zarr_array import Done, ZarrArray, check_format, stored_objects
 from hyperslab.formats.zarr_create import NewArray, create_array, create_group
@@ -194,12 +196,10 @@ def _copy(
 def _copy_array(
     source: Readable, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
 ) -> ArraySource:
-    given = {"fill_value": source.fill_value, "dims": source.dims, "attrs": source.attrs, **settings}
-    new = NewArray(source.shape, source.dtype, **given)
     mark = _fingerprint(source.url, source.shape, source.dtype, settings)
     begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=resuming)
     if begun is None:
-        array = place.create(new, overwrite=overwrite, seal=Seal(copying=mark))
+        array = place.create(_alike(source, settings), overwrite=overwrite, seal=Seal(copying=mark))
         there: set[tuple[int, ...]] = set()
     else:
         found = cast(ArraySource, parse_node(begun, place.url, place.path))
@@ -208,7 +208,7 @@ def _copy_array(
             tell(source.nbytes)
             return found
         there = stored_objects(place.writer(), found)
-    whole = _everything(array.source.layout, _Reads(source), threads=True)
+    whole = _everything(array.source.layout, _Reads(source, array.source.layout.dtype), threads=True)
     edits = edits_of(whole)
     if there:
         tell(len(there) * source.nbytes // max(1, sum(1 for _ in edits_of(whole))))
@@ -223,7 +223,7 @@ def _copy_group(
     mark = _fingerprint(source.url, (), None, settings)
     begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=resuming)
     if begun is None:
-        place.create_group(source.attrs, overwrite=overwrite, seal=Seal(copying=mark))
+        place.create_group(_for_json(source.attrs), overwrite=overwrite, seal=Seal(copying=mark))
     for name, member in source.items():
         _copy(member, place.member(name), settings, False, tell, resuming=begun is not None)
     document = change_document(
@@ -262,14 +262,51 @@ def _fingerprint(url: str, shape: tuple[int, ...], dtype: Any, settings: Mapping
     return f"{crc32c(np.frombuffer(text.encode(), np.uint8)):08x}"
 
 
-class _Reads:
-    """An opened array as something to be indexed."""
+def _alike(source: Readable, settings: Mapping[str, Any]) -> NewArray:
+    """Return what an array must be like to hold a copy of another one."""
+    attrs, dtype, fill = _for_json(source.attrs), source.dtype, source.fill_value
+    if dtype.hasobject:
+        dtype, fill = _fixed_length(source), 0
+    return NewArray(source.shape, dtype, fill_value=fill, dims=source.dims, attrs=attrs, **settings)
 
-    def __init__(self, source: Readable) -> None:
-        self._source = source
+
+def _fixed_length(source: Readable) -> np.dtype[Any]:
+    """Return the type of fixed length that holds all strings of an array, which is read once for that."""
+    longest, kinds = 1, set()
+    sizes = choose_chunks(source.shape, 64, OBJECT_BYTES)
+    for low in product(*[range(0, length, size) for length, size in zip(source.shape, sizes, strict=True)]):
+        box = tuple([slice(at, at + size) for at, size in zip(low, sizes, strict=True)])
+        for cell in np.asarray(source.read(box), object).flat:
+            kinds.add(type(cell))
+            longest = max(longest, len(cell) if isinstance(cell, str | bytes) else 1)
+    if not kinds <= {str} and not kinds <= {bytes}:
+        found = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise UnsupportedError(f"{source.url!r} has cells of variable length ({found}); only strings can be copied")
+    return np.dtype(f"S{longest}" if kinds == {bytes} else f"U{longest}")
+
+
+def _for_json(value: Any) -> Any:
+    """Return attributes in a form that JSON has; what has none, as text."""
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, Mapping):
+        return {str(name): _for_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_json(each) for each in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+
+
+class _Reads:
+    """An opened array as something to be indexed, with cells of the type that they are copied to."""
+
+    def __init__(self, source: Readable, dtype: np.dtype[Any]) -> None:
+        self._source, self._dtype = source, dtype
 
     def __getitem__(self, key: Any) -> Any:
-        return self._source.read(key)
+        found = np.asarray(self._source.read(key))
+        return found.astype(self._dtype) if found.dtype.hasobject else found
 
 
 @contextmanager

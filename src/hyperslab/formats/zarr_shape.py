@@ -38,6 +38,9 @@ PATIENCE_S = 120.0
 # How long a claim that was found to hold is trusted when objects are deleted.
 _TRUST_S = 2.0
 
+# The claims that this process makes use of; one of its own that is not among them could not be given back.
+_in_use: set[str] = set()
+
 Shape = tuple[int, ...]
 Document = dict[str, Any]
 
@@ -97,17 +100,12 @@ def _grow(array: ZarrArray, grown: Callable[[Shape], Shape], new_cells: NewCells
     if array.seal is None:
         _grow_reserved(array, grown, new_cells)
         return
-    claim = _Claim(array)
-    try:
+    with _Claim(array) as claim:
         old, shape = claim.shape, grown(claim.shape)
         array.take(claim.document)
         layout = replace(array.parsed(claim.document).layout, shape=shape)
         _write_new(array, layout, old, new_cells, claim.check)
-        seal = Seal(complete=shape if layout.complete else None)
-        array.take(claim.end(shape, seal))
-    except BaseException:
-        claim.give_up()
-        raise
+        array.take(claim.end(shape, Seal(complete=shape if layout.complete else None)))
 
 
 def _grow_reserved(array: ZarrArray, grown: Callable[[Shape], Shape], new_cells: NewCells | None) -> None:
@@ -181,17 +179,13 @@ def _shrink(array: ZarrArray, old: Shape, shape: Shape) -> None:
             raise ConflictError(f"{array.source.url!r} was given another shape meanwhile; refresh() it") from None
         _delete_outside(array, shape, lambda: None)
         return
-    claim = _Claim(array)
-    try:
+    with _Claim(array) as claim:
         if claim.shape != old:
             raise ConflictError(f"{array.source.url!r} was given another shape meanwhile; refresh() and try again")
         complete = shape if array.parsed(claim.document).layout.complete else None
         array.take(claim.end(shape, Seal(complete=complete, claim=claim.name)))
         _delete_outside(array, shape, claim.check_sometimes)
         array.take(claim.end(shape, Seal(complete=complete)))
-    except BaseException:
-        claim.give_up()
-        raise
 
 
 def _delete_outside(array: ZarrArray, shape: Shape, check: Callable[[], None]) -> None:
@@ -221,14 +215,29 @@ class _ClaimedError(Exception):
 
 
 class _Claim:
-    """The right to change an array's shape, from when this is made until `end`."""
+    """The right to change an array's shape."""
 
     def __init__(self, array: ZarrArray) -> None:
         self.array = array
         self.name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(6).hex()}"
         self._trusted_until = 0.0
-        self.document = self._wait()
-        self.shape: Shape = tuple(self.document["shape"])
+        self.document: Document = {}
+        self.shape: Shape = ()
+
+    def __enter__(self) -> "_Claim":
+        _in_use.add(self.name)
+        try:
+            self.document = self._wait()
+            self.shape = tuple(self.document["shape"])
+        except BaseException:
+            _in_use.discard(self.name)
+            raise
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self._give_up()
+        _in_use.discard(self.name)
 
     def check(self) -> None:
         """Raise ConflictError if another writer has taken over."""
@@ -251,7 +260,7 @@ class _Claim:
         self.shape = shape
         return self.document
 
-    def give_up(self) -> None:
+    def _give_up(self) -> None:
         """Let others go on; the array stays as it is."""
 
         def edit(document: Document, seal: Seal | None) -> tuple[Document, Seal | None]:
@@ -299,6 +308,8 @@ def _is_gone(claim: str) -> bool:
     host, pid, _ = (*claim.split(":"), "", "")[:3]
     if host != socket.gethostname() or not pid.isdigit():
         return False
+    if int(pid) == os.getpid():
+        return claim not in _in_use
     try:
         os.kill(int(pid), 0)
     except ProcessLookupError:

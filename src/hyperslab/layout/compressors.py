@@ -2,12 +2,12 @@
 
 import bz2
 import lzma
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+from zlib_ng import zlib_ng
 
 from hyperslab.errors import ChunkSizeError, IntegrityError, UnsupportedError
 from hyperslab.layout.codecs import ByteArray, Size, numcodec
@@ -39,7 +39,7 @@ class Zlib(_Compressor):
     def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
         gzip = self.name == "gzip"
         wbits = 31 if gzip else 15
-        return _inflate(lambda: zlib.decompressobj(wbits), data, size, key, self.name, many=gzip)
+        return _inflate(lambda: zlib_ng.decompressobj(wbits), data, size, key, self.name, many=gzip)
 
 
 @dataclass(frozen=True, slots=True)

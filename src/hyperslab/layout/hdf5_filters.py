@@ -1,11 +1,11 @@
 """The filters of HDF5 that need no plugin: undone within the size that a chunk must have."""
 
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng import zlib_ng
 
 from hyperslab.errors import ChunkSizeError, IntegrityError, UnsupportedError
 from hyperslab.layout.codecs import ByteArray, Size
@@ -26,7 +26,7 @@ class Deflate:
         return Size(size.nbytes + size.nbytes // 64 + 4096, exact=False)
 
     def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
-        engine = zlib.decompressobj()
+        engine = zlib_ng.decompressobj()
         # One byte more than there may be: the stream's end is then seen, and so is a stream that goes on.
         found = engine.decompress(data.data, size.nbytes + 1)
         if len(found) > size.nbytes:

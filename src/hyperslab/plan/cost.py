@@ -49,11 +49,15 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CostModel:
-    """A profile, prices, and phi: how many seconds a dollar is worth."""
+    """A profile, prices, and phi: how many seconds a dollar is worth.
+
+    `end_requests` is how many requests it takes to read an object's end: a store may have to be asked for its size first.
+    """
 
     profile: Profile
     prices: Prices
     phi: float = 0.0
+    end_requests: int = 1
 
     def seconds(self, requests: Any, nbytes: Any, largest: Any = 0) -> Any:
         """Predicted seconds; `largest` is the bytes of the largest single request."""

@@ -74,10 +74,13 @@ class Draft:
             needed=self.needed_bytes,
             fetched=fetched + sum(whole_bytes),
             largest=max([largest, *whole_bytes]),
-            lookups=len(self.lookups),
+            lookups=sum([self._lookup_requests(read.layout) for read in self.lookups.values()]),
             lookup_bytes=sum([read.layout.index.nbytes for read in self.lookups.values() if read.layout.index]),
             exact=self.exact and not self.lookups,
         )
+
+    def _lookup_requests(self, layout: Layout) -> int:
+        return self.model.end_requests if layout.index is not None and layout.index.location == "end" else 1
 
     def _gap_bytes(self) -> int:
         """The widest gap between two chunks of a shard that may get closed."""

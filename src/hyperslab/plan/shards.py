@@ -26,6 +26,7 @@ def choose_wholes(layout: Layout, wanted: Mapping[int, int], model: CostModel) -
     count = np.arange(len(order) + 1)
     rest = len(order) - count
     nbytes = count * shard_bytes + int(part_bytes.sum()) - np.concatenate([[0], np.cumsum(part_bytes)])
-    lookups = model.cost(rest, rest * layout.index.nbytes)
+    asked = rest * (model.end_requests if layout.index.location == "end" else 1)
+    lookups = model.cost(asked, rest * layout.index.nbytes)
     best = int((lookups + model.cost(np.full(len(count), len(order)), nbytes)).argmin())
     return set(order[:best])

@@ -37,6 +37,21 @@ def test_other_formats(tmp_path):
     assert copied.source.format == "zarr3"
 
 
+def test_hdf5_with_strings_and_odd_attributes(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["n/x"] = np.arange(12).reshape(3, 4)
+        file["n/x"].attrs.update({"scale": np.float32(0.5), "raw": np.bytes_(b"abc"), "list": np.arange(3)})
+        file["words"] = ["a", "bcd", "é" * 5]
+        file["none"] = np.array([], h5py.string_dtype())
+    copied = hs.copy(tmp_path / "a.h5", tmp_path / "z")
+    assert copied["n/x"][...].tolist() == np.arange(12).reshape(3, 4).tolist()
+    assert copied["n/x"].attrs == {"scale": 0.5, "raw": "abc", "list": [0, 1, 2]}
+    assert copied["words"].dtype == np.dtype("U5")
+    assert copied["words"][...].tolist() == ["a", "bcd", "é" * 5]
+    assert copied["none"].shape == (0,)
+
+
 def test_tree(tmp_path):
     group = hs.create_group(tmp_path / "g", attrs={"t": 1})
     group.save("a", np.arange(5))

@@ -146,9 +146,10 @@ def _leading_to(wanted: npt.NDArray[np.int64], corners: npt.NDArray[np.uint64], 
     strides = np.append(np.cumprod(sizes[:0:-1])[::-1], 1.0)
     first = scaled @ strides
     places = np.stack(np.unravel_index(wanted, grid.counts), axis=1).astype(np.float64) @ strides
-    order = np.argsort(first, kind="stable")
-    found = np.unique(np.searchsorted(first[order], places, side="right")) - 1
-    return order[found[found >= 0]]
+    order: npt.NDArray[np.int64] = np.argsort(first, kind="stable")
+    found: npt.NDArray[np.int64] = np.unique(np.searchsorted(first[order], places, side="right")) - 1
+    chosen: npt.NDArray[np.int64] = order[found[found >= 0]]
+    return chosen
 
 
 def _level(

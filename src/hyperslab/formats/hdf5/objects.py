@@ -1,6 +1,6 @@
 """The objects of an HDF5 file: found by path, described by their headers."""
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,7 +38,7 @@ __all__ = ["Dataset", "Group", "HdfFile", "NamedType", "open_file", "user_attrs"
 
 DATASPACE, DATATYPE, OLD_FILL, FILL, EXTERNAL, LAYOUT, FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _MOST_SOFT_LINKS = 64
-_MOST_PARTS = 4096
+_MOST_STEPS = 4096
 _MOST_GROUPS_KEPT = 256
 _NAMES_SHOWN = 20
 _PLACEHOLDER = "This is a netCDF dimension but not a netCDF variable"
@@ -93,12 +93,12 @@ class HdfFile:
 
         `above` is where to start: the addresses of the groups from the root on. Nothing stands for the root.
         """
-        todo, links = _parts(path), 0
+        todo, links, steps = deque(_parts(path)), 0, 0
         *parents, address = above or [self.superblock.root]
         if path.startswith("/"):
             parents, address = [], self.superblock.root
         while todo:
-            name, todo = todo[0], todo[1:]
+            name, steps = todo.popleft(), steps + 1
             link = self._member(address, name, path)
             if link.kind == "hard" and link.address is not None:
                 parents.append(address)
@@ -110,10 +110,10 @@ class HdfFile:
                 raise UnsupportedError(
                     f"{name!r} in {path!r} is a link to {place}, which is not followed; open it there"
                 )
-            todo = _parts(link.path) + todo
-            if links > _MOST_SOFT_LINKS or len(todo) > _MOST_PARTS:
+            todo.extendleft(reversed(_parts(link.path)))
+            if links > _MOST_SOFT_LINKS or steps + len(todo) > _MOST_STEPS:
                 raise MetadataError(
-                    f"{path!r} leads through more than {links - 1} soft links, at last to {link.path!r}"
+                    f"{path!r} leads through more than {links - 1} soft links, at last to {link.path[:200]!r}"
                 )
             if link.path.startswith("/"):
                 address, parents = self.superblock.root, []

@@ -193,7 +193,9 @@ def test_cells_that_refer_to_one_another_end() -> None:
     kind = BYTES
     for _ in range(12):
         kind = Datatype("vlen", np.dtype("V16"), np.dtype(object), base=kind)
-    file = bytes(8) + heap(*[(index, cell(100, 8, index % 12 + 1) * 100) for index in range(1, 13)])
+    file = bytes(8) + heap(
+        *[(index, b"".join(cell(count, 8, index % 12 + 1) for count in range(1, 101))) for index in range(1, 13)]
+    )
     with pytest.raises(MetadataError, match="refer to more than the"):
         read(file, cell(100, 8, 1), kind)
 
