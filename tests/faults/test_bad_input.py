@@ -82,7 +82,7 @@ def corrupt(request, fake_s3, tmp_path, session):
         ("s3:/bucket/a", InvalidInputError, "s3://"),
         ("s3://bucket/../x", InvalidInputError, "write it as"),
         ("ftp://host/a", InvalidInputError, "not supported"),
-        ("gs://bucket/a", InvalidInputError, "not supported yet"),
+        ("gs:/bucket/a", InvalidInputError, "gs://"),
         ("memory://no-such-store/a", NotFoundError, "looked for"),
         ("/no/such/place", NotFoundError, "no file or directory"),
         ("file://host/a", InvalidInputError, "file:///absolute"),

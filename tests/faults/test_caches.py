@@ -13,6 +13,7 @@ import hyperslab as hs
 from hyperslab.errors import BudgetError, DeadlineError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
+from hyperslab.layout import ChunkTable
 
 DATA = np.random.default_rng(5).integers(0, 1 << 30, (64, 64)).astype("i4")
 NEW = DATA + 1
@@ -60,11 +61,11 @@ def test_the_limit_in_bytes_holds(fake_s3, layout):
             assert np.array_equal(array[n : n + 9], DATA[n : n + 9])
             assert session.cache.used_bytes <= 6000
             held = [value for value, _ in session.cache._entries.values()]
-            assert (
-                sum(part.nbytes for value in held for part in (value if isinstance(value, tuple) else (value,))) <= 6000
-            )
+            assert sum(value.nbytes for value in held) <= 6000
             # Nothing holds on to a larger answer that it is a part of.
-            assert all(_buffer_bytes(value) <= 2 * value.nbytes + 64 for value in held if not isinstance(value, tuple))
+            assert all(
+                _buffer_bytes(value) <= 2 * value.nbytes + 64 for value in held if not isinstance(value, ChunkTable)
+            )
         assert len(session.cache) > 0
 
 
@@ -84,7 +85,7 @@ def test_a_part_of_a_long_answer_does_not_keep_it(fake_s3):
     with fast(cache_bytes=1 << 20) as session:
         array = array_at(fake_s3, "a", session)
         assert np.array_equal(array[...], DATA)
-        held = [value for value, _ in session.cache._entries.values() if not isinstance(value, tuple)]
+        held = [value for value, _ in session.cache._entries.values() if not isinstance(value, ChunkTable)]
         assert len(held) == 64
         assert all(_buffer_bytes(value) <= 2 * value.nbytes + 64 for value in held)
 

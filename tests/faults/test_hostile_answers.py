@@ -28,7 +28,7 @@ class Liar:
 
     def __init__(self, inner, whims):
         self.inner, self.whims = inner, itertools.chain(whims, itertools.repeat(None))
-        self.address, self.scheme = inner.address, inner.scheme
+        self.address, self.scheme, self.has_suffix = inner.address, inner.scheme, inner.has_suffix
         self.lied = False
 
     def get(self, key, span=None, **options):

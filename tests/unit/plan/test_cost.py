@@ -160,7 +160,9 @@ def test_wrong_profiles_are_refused(wrong):
 def test_names_of_profiles_and_prices():
     with pytest.raises(InvalidInputError, match="no profile named 'moon'; built in are local, memory, s3, s3-internet"):
         Profile.named("moon")
-    with pytest.raises(InvalidInputError, match="no prices named 'moon'; built in are aws, aws-same-region, free"):
+    with pytest.raises(
+        InvalidInputError, match="no prices named 'moon'; built in are aws, aws-same-region, azure, free, google"
+    ):
         Prices.named("moon")
 
 

@@ -173,7 +173,10 @@ class Group(_Object):
         return self.file.members(self.address)
 
     def kinds(self, names: Iterable[str] | None = None) -> dict[str, str]:
-        """Return for members, by default all, what they are: array, group, type, or a link that cannot be followed."""
+        """Return for members, by default all, what they are: array, group, type, a link that cannot be followed.
+
+        An array that only stands for a dimension of a NetCDF-4 file is a "dimension".
+        """
         members = self.members()
         chosen = {name: members[name] for name in (members if names is None else names) if name in members}
         places = {name: link.address for name, link in chosen.items() if link.address is not None}
@@ -181,8 +184,12 @@ class Group(_Object):
             if link.kind == "soft" and (target := self._target(link)) is not None:
                 places[name] = target
         headers = self.file.opened.headers(list(places.values()))
-        kinds = {name: kind_of(header) for name, header in zip(places, headers, strict=True)}
+        kinds = {name: self._kind(header) for name, header in zip(places, headers, strict=True)}
         return {name: kinds.get(name, "link") for name in chosen}
+
+    def _kind(self, header: ObjectHeader) -> str:
+        kind = kind_of(header)
+        return "dimension" if kind == "array" and _is_placeholder(self.file.opened, header) else kind
 
     def _target(self, link: Link) -> int | None:
         try:
@@ -228,20 +235,29 @@ class Dataset(_Object):
             raise MetadataError(f"{self.path!r} has a fill value of {len(raw)} bytes, its cells have {dtype.itemsize}")
         return np.frombuffer(bytearray(raw), base).reshape(inner)
 
+    @property
+    def cell_type(self) -> Datatype:
+        """The type of one cell, where the axes of cells that are arrays count as the dataset's."""
+        return self.datatype.base if self.datatype.kind == "array" and self.datatype.base else self.datatype
+
     def resolve(self, cells: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return cells as a user sees them, from cells as they lie in the file; the same ones if the type is plain."""
         opened = self.file.opened
-        return resolve(opened.file, opened.superblock, cells, self.datatype, opened.collections)
+        return resolve(opened.file, opened.superblock, cells, self.cell_type, opened.collections)
 
     @property
     def placeholder(self) -> bool:
         """Whether this only stands for a dimension of a NetCDF-4 file, and holds nothing."""
-        name = read_attributes(self.file.opened, self.header, ["NAME"]).get("NAME")
-        return isinstance(name, str) and name.startswith(_PLACEHOLDER)
+        return _is_placeholder(self.file.opened, self.header)
 
     def dims(self) -> tuple[str | None, ...] | None:
         """Return the names of the axes where dimension scales or labels give any, else None."""
         return read_dimensions(self)
+
+
+def _is_placeholder(opened: Opened, header: ObjectHeader) -> bool:
+    name = read_attributes(opened, header, ["NAME"]).get("NAME")
+    return isinstance(name, str) and name.startswith(_PLACEHOLDER)
 
 
 def _datatype(opened: Opened, header: ObjectHeader) -> Datatype:

@@ -107,7 +107,7 @@ class DatasetChunks:
 
 @dataclass(frozen=True, slots=True)
 class DatasetCells:
-    """Cells of variable length: what the chunks hold are places in the file's heaps."""
+    """Cells that are not yet what the user gets: strings to be trimmed, places in the file's heaps."""
 
     part: FilePart
     dtype: np.dtype[Any]
@@ -153,12 +153,12 @@ def _source(found: HdfFile, file: StoredBytes, url: str, part: FilePart) -> Arra
 def _array(dataset: Dataset, url: str, path: str, part: FilePart, sb: Superblock) -> ArraySource:
     if dataset.shape is None:
         raise UnsupportedError(f"{url!r} has no cells at all (an HDF5 null dataspace); there is nothing to read")
-    unread, kind = None, dataset.datatype
+    unread, kind = None, dataset.cell_type
     if isinstance(dataset.storage, ChunkIndexMessage):
         unread = DatasetChunks(part, sb, dataset.storage, dataset.shape, dataset.maxshape or dataset.shape)
     return ArraySource(
         url, path, FORMAT, _layout(dataset, dataset.shape, url, part), user_attrs(dataset.attrs()), dataset.dims(),
-        part=part, chunks=unread, cells=DatasetCells(part, kind.result) if kind.has_vlen else None,
+        part=part, chunks=unread, cells=None if kind.plain else DatasetCells(part, kind.result),
     )  # fmt: skip
 
 
