@@ -1,4 +1,4 @@
-"""A tour of Hyperslab in under a minute: a night sky on disk, slices of it, plans, a budget, a race.
+"""A tour of Hyperslab in under a minute: a night sky on disk, slices of it, plans, a budget, HDF5, damage, a race.
 
 `make demo` runs it. It needs no server, no account and nothing beyond Hyperslab's own dependencies; what it
 writes goes into a temporary folder that it removes. Every figure it prints is measured while it runs, except
@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
 
+import h5py
 import numpy as np
 import zarr
 from rich.console import Console
@@ -23,6 +24,7 @@ from hyperslab.store import memory
 
 SIZE, CHUNK = 8192, 2048
 ARCHIVE_SIZE = 4096
+PLATE = 1536  # the side of the part that is stored as HDF5, and saved
 GALAXY = (4150, 4020)  # its centre lies where four chunks meet
 BOX = 21
 
@@ -43,6 +45,8 @@ def main() -> None:
         local_plan(opened["counts"])
         cloud_plan(Path(folder, "night.zarr"), "counts")
         shard_plan(opened["archive"], sky)
+        hdf5_in_place(Path(folder, "plate.h5"), plate_of(sky))
+        save_and_damage(Path(folder, "plate.zarr"), plate_of(sky))
         race(Path(folder, "night.zarr", "counts"), sky)
     seconds = time.perf_counter() - started
     console.print(f"\nThat was all, in {seconds:.0f} s. Next: README.md, docs/getting-started.md.", style="bold")
@@ -286,6 +290,99 @@ def shard_plan(archive: hs.Array, sky: np.ndarray) -> None:
             f"{(after.bytes - before.bytes) / 1e3:.0f} KB read for {expected.nbytes / 1e3:.0f} KB, "
             f"chunks from memory {after.cache_hits - before.cache_hits}, equal to NumPy: {'yes' if equal else 'NO'}"
         )
+
+
+# HDF5
+
+
+def plate_of(sky: np.ndarray) -> np.ndarray:
+    """Return the part of the sky around the galaxy."""
+    y, x = (at - PLATE // 2 for at in GALAXY)
+    return sky[y : y + PLATE, x : x + PLATE]
+
+
+def hdf5_in_place(path: Path, plate: np.ndarray) -> None:
+    """Write an HDF5 file with h5py and open it where it is: on disk, then as an object of a store."""
+    part(
+        "HDF5 where it is",
+        f"h5py writes {PLATE} × {PLATE} pixels around the galaxy: chunks of (128, 128), gzip and shuffle.",
+        "Hyperslab opens the file as it is; a path may go on inside of it.",
+    )
+    with h5py.File(path, "w") as file:
+        counts = file.create_dataset(
+            "camera/counts", data=plate, chunks=(128, 128), compression="gzip", compression_opts=1, shuffle=True
+        )
+        counts.attrs["units"] = "photons"
+    code('counts = hs.open("plate.h5/camera/counts")', 'counts[700:800, ::-3], counts.attrs["units"]')
+    counts = hs.open(path / "camera/counts")
+    with h5py.File(path) as file:
+        expected = file["camera/counts"][700:800][:, ::-3]
+    equal = "[green]yes" if np.array_equal(counts[700:800, ::-3], expected) else "[bold red]NO"
+    console.print(f"units: {counts.attrs['units']!r}, equal to h5py's: {equal}")
+    hdf5_as_object(path, plate)
+
+
+def hdf5_as_object(path: Path, plate: np.ndarray) -> None:
+    """Count the requests that the same file takes when it is an object of a store."""
+    memory("demo").put("plate.h5", path.read_bytes())
+    console.print(f"\nThe same file as an object of {path.stat().st_size / 1e6:.1f} MB, planned as on S3:")
+    with hs.Session(profile="s3", prices="aws") as session:
+        code(
+            'counts = hs.open("memory://demo/plate.h5/camera/counts", session=session)',
+            "counts[700:800, 200:900]",
+        )
+        counts = hs.open("memory://demo/plate.h5/camera/counts", session=session)
+        equal = np.array_equal(counts[700:800, 200:900], plate[700:800, 200:900])
+        sent = session.metrics.snapshot()
+    console.print(
+        f"requests to open it and read its index: {sent.lookups}, for the 14 chunks: {sent.requests}; "
+        f"{sent.bytes / 1e3:.0f} KB in all, equal to NumPy: {'yes' if equal else 'NO'}"
+    )
+
+
+# Writing
+
+
+def save_and_damage(path: Path, plate: np.ndarray) -> None:
+    """Save an array, change it, then flip one bit and lose one file: both are errors, not numbers."""
+    part(
+        "Write, and notice damage",
+        "What is saved is Zarr, which other libraries read; every chunk, index and metadata document has a checksum.",
+    )
+    code('saved = hs.save("plate.zarr", plate, shards=(768, 768))', "saved[700:800, ::-3] = 0")
+    saved = hs.save(path, plate, shards=(768, 768))
+    saved[700:800, ::-3] = 0
+    expected = plate.copy()
+    expected[700:800, ::-3] = 0
+    equal = np.array_equal(saved[...], expected) and np.array_equal(zarr.open_array(path, mode="r")[...], expected)
+    stored = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
+    console.print(
+        f"{plate.nbytes / 1e6:.1f} MB of pixels, {stored / 1e6:.1f} MB stored; read back by Hyperslab and by "
+        f"zarr-python, both equal: {'[green]yes' if equal else '[bold red]NO'}"
+    )
+    flip_bit(path / "c/1/0", at=123_456)
+    console.print("\nNow one bit of one file is flipped, and another file removed:")
+    code("saved[:, :700]")
+    say_error(lambda: hs.open(path)[:, :700])
+    (path / "c/0/1").unlink()
+    code("saved[:100, 900]")
+    say_error(lambda: hs.open(path)[:100, 900])
+
+
+def flip_bit(path: Path, at: int) -> None:
+    """Flip a bit of the byte at a place of a file."""
+    data = bytearray(path.read_bytes())
+    data[at] ^= 8
+    path.write_bytes(data)
+
+
+def say_error(read: Callable[[], object]) -> None:
+    """Print the error that a read raises."""
+    try:
+        read()
+        console.print("[bold red]nothing was noticed")
+    except hs.errors.HyperslabError as error:
+        console.print(Text(f"{type(error).__name__}: {error}", "red"))
 
 
 def race(path: Path, sky: np.ndarray) -> None:

@@ -33,7 +33,12 @@ import hyperslab as hs
 from hyperslab.execute import write
 from hyperslab.formats import sizes
 
-FOREIGN = [case for case in catalogue(times(150, 600)) if not case.layout.startswith("npy")]
+# zarr-python cannot open again every structure that it stores in version 2.
+FOREIGN = [
+    case
+    for case in catalogue(times(150, 600))
+    if not case.layout.startswith("npy") and not (case.layout.startswith("v2") and dtype_of(case.dtype).names)
+]
 # zarr-python can make no array of these.
 OWN_DTYPES = [name for name in DTYPES if name not in ("grid", "big")]
 NUMBERS = ("bool", "int8", "uint16", "int32", "uint64", "float32", "float64")
@@ -202,7 +207,7 @@ def test_arrays_that_grow_and_shrink(session, data, form):
             more[axis] = data.draw(st.integers(0, 7))
             values = cells(model.dtype, tuple(more), data.draw(st.integers(0, 9)))
             array.append(values, axis)
-            model = np.concatenate([model, values.astype(model.dtype)], axis)
+            model = np.concatenate([model, values], axis, dtype=model.dtype)
         elif step == "attrs":
             name = data.draw(st.sampled_from("abc"))
             array.attrs[name] = attrs[name] = data.draw(st.integers(0, 9))
@@ -232,7 +237,7 @@ def test_arrays_of_others_that_grow_and_shrink(session, data, case):
             else:
                 values = cells(model.dtype, (3, *array.shape[1:]), data.draw(st.integers(0, 9)))
                 array.append(values)
-                model = np.concatenate([model, values.astype(model.dtype)])
+                model = np.concatenate([model, values], dtype=model.dtype)
         assert_stored(array, model)
 
 

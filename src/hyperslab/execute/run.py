@@ -249,7 +249,7 @@ class Run:
         rows = rows[~whole]
         owners = needs.owners[rows]
         one = not needs.overlapping and len(owners) > 0 and owners[0] == owners[-1]
-        for owner in owners[:1].tolist() if one else np.unique(owners).tolist():
+        for owner in owners[:1].tolist() if one else sorted(set(owners.tolist())):
             self._place_rows(owner, rows if one else rows[owners == owner], job, reply, data)
 
     def _place_rows(self, owner: int, rows: npt.NDArray[np.int64], job: Job, reply: Reply, data: Bytes) -> None:

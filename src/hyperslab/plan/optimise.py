@@ -35,7 +35,7 @@ _FAR = 2**62
 
 def get(needs: Needs) -> Ranges:
     """One request for each chunk, whole."""
-    used = np.unique(needs.units)
+    used = np.flatnonzero(np.bincount(needs.units))
     chunks = needs.chunks
     order = np.lexsort((chunks.starts[used], chunks.objects[used]))
     used = used[order]
@@ -249,7 +249,8 @@ def _cut_well(grouped: Ranges, ranges: Ranges, tariff: _Tariff, *, finest: int |
         return grouped
     encoded = (ranges.stops - ranges.starts)[np.broadcast_to(np.asarray(ranges.align) == 0, len(ranges))]
     parts = np.arange(1, 2 * min(tariff.model.profile.most_in_flight, _MOST_PARTS) + 1)
-    limits = np.unique(np.minimum(-(-largest // parts), MAX_REQUEST_BYTES))
+    # Not by `np.unique`, which loads masked arrays at its first use: as long as a request takes.
+    limits = np.array(sorted(set(np.minimum(-(-largest // parts), MAX_REQUEST_BYTES).tolist())))
     limits = limits[limits >= min(finest, MAX_REQUEST_BYTES, int(limits[-1]))][::-1]
     big = sizes[sizes > limits[-1]]
     counts = np.array([int((-(-big // limit)).sum()) for limit in limits]) + len(sizes) - len(big)

@@ -147,8 +147,8 @@ def _leading_to(wanted: npt.NDArray[np.int64], corners: npt.NDArray[np.uint64], 
     first = scaled @ strides
     places = np.stack(np.unravel_index(wanted, grid.counts), axis=1).astype(np.float64) @ strides
     order: npt.NDArray[np.int64] = np.argsort(first, kind="stable")
-    found: npt.NDArray[np.int64] = np.unique(np.searchsorted(first[order], places, side="right")) - 1
-    chosen: npt.NDArray[np.int64] = order[found[found >= 0]]
+    found = sorted(set((np.searchsorted(first[order], places, side="right") - 1).tolist()) - {-1})
+    chosen: npt.NDArray[np.int64] = order[found]
     return chosen
 
 

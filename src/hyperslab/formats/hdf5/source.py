@@ -79,7 +79,7 @@ class DatasetChunks:
         if file.local or times >= _FEW_LOOKUPS or file.recall(self._name, ChunkTable.unpack) is not None:
             return None
         places = np.array(list(wanted.chunks()), np.int64).reshape(len(wanted), len(wanted.layout.chunks))
-        numbers = np.unique(np.ravel_multi_index(tuple(places.T[: len(counts)]), counts)).astype(np.int64)
+        numbers = np.sort(np.ravel_multi_index(tuple(places.T[: len(counts)]), counts)).astype(np.int64)
         table = chunk_table(file, self.superblock, self.message, self.shape, self.maxshape, numbers)
         file.remember(f"lookups of {self.message.address}", times + 1, lambda n: str(n).encode())
         file.keep()
