@@ -1,6 +1,6 @@
 """Runs every measurement, each in a process of its own, and prints one table.
 
-python bench/run.py                   all, under five minutes (arrays are made at the first run)
+python bench/run.py                   all (arrays are made at the first run)
 python bench/run.py --quick           fewer rounds: is everything still in its place?
 python bench/run.py --only wire       one of them, or several: --only wire --only memory
 """
@@ -19,7 +19,8 @@ from bench.figures import Figure, parse_marked, print_table
 
 # In the order of the table; the last two have no bar.
 NAMES = (
-    "local_box", "full_rows", "planning", "wire", "scattered", "memory", "import_time", "full_read", "s3_boxes",
+    "local_box", "full_rows", "planning", "wire", "scattered", "hdf5_local", "hdf5_index", "hdf5_s3", "write", "damage",
+    "memory", "import_time", "full_read", "s3_boxes",
 )  # fmt: skip
 NEED_S3 = {"wire", "memory", "s3_boxes"}
 LIMIT_S = 600

@@ -276,7 +276,7 @@ def shard_plan(archive: hs.Array, sky: np.ndarray) -> None:
     """Read a compressed, sharded array: an index first, then only the chunks that are needed; then from memory."""
     part(
         "Shards and compression",
-        f"The archive has chunks of {archive.chunks} in shards of {archive.shards}. A shard's index says where each",
+        f"The archive has chunks of {archive.chunks} in shards of {archive.shards}. A shard's index says where each "
         "chunk lies: it is read first and kept, and only then is known what to ask for. The second time costs nothing.",
     )
     code("archive[1000:1100, 1000:1100]   # twice")
@@ -360,12 +360,13 @@ def save_and_damage(path: Path, plate: np.ndarray) -> None:
         f"{plate.nbytes / 1e6:.1f} MB of pixels, {stored / 1e6:.1f} MB stored; read back by Hyperslab and by "
         f"zarr-python, both equal: {'[green]yes' if equal else '[bold red]NO'}"
     )
+    console.print("\nNow one bit of one file is flipped:")
     flip_bit(path / "c/1/0", at=123_456)
-    console.print("\nNow one bit of one file is flipped, and another file removed:")
-    code("saved[:, :700]")
+    code('hs.open("plate.zarr")[:, :700]')
     say_error(lambda: hs.open(path)[:, :700])
+    console.print("\nAnd another file is removed:")
     (path / "c/0/1").unlink()
-    code("saved[:100, 900]")
+    code('hs.open("plate.zarr")[:100, 900]')
     say_error(lambda: hs.open(path)[:100, 900])
 
 

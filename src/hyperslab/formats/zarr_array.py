@@ -12,7 +12,7 @@ from hyperslab.execute import Session, Snapshot
 from hyperslab.execute.write import StoreWriter
 from hyperslab.formats import zarr_v2, zarr_v3
 from hyperslab.formats.assignment import Assignment, assign_values
-from hyperslab.formats.documents import change_attributes, change_document, fetch_document
+from hyperslab.formats.documents import change_attributes, change_document, dump, fetch_document
 from hyperslab.formats.seal import Seal, check_seal, seal_of, sealed
 from hyperslab.formats.source import ArraySource, join
 from hyperslab.formats.zarr_objects import box_of_chunk, object_codec
@@ -106,8 +106,7 @@ class ZarrArray:
     ) -> None:
         """Carry an assignment out; if it was of every cell, the array is complete from then on."""
         self.objects(self.writer()).assign(assignment, edits, done)
-        seal = self.seal
-        if assignment.covers and seal is not None and seal.complete != self.source.layout.shape:
+        if assignment.covers and not self.source.layout.complete and self.seal is not None:
             self.mark_complete()
 
     def mark_complete(self) -> None:
@@ -152,8 +151,6 @@ class ZarrArray:
 
     def sign(self, writer: StoreWriter, etag: str, seal: Seal) -> None:
         """Put the document, signed, over the version that it was read in."""
-        from hyperslab.formats.documents import dump
-
         document = sealed(self.document, seal)
         writer.put(self.key, dump(document), if_match=etag)
         self.take(document)
