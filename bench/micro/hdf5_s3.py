@@ -55,11 +55,12 @@ def _read(system: str, cloud: Cloud) -> tuple[float, int, int]:
 
 def hyperslab_reader() -> Read:
     # What `import hyperslab` leaves for later: the other side has all of its imports done, too.
+    import obstore  # noqa: F401
+
     import hyperslab as hs
     import hyperslab.execute.remote
     import hyperslab.formats.hdf5.source
     import hyperslab.store.backends
-    import obstore
 
     def read(endpoint: str, name: str) -> np.ndarray:
         return hs.open(f"s3://{BUCKET}/{name}/a", storage_options={"endpoint": endpoint, "anonymous": True})[KEY]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import InvalidInputError, NotFoundError, SelectionError
+from hyperslab.errors import FormatError, InvalidInputError, NotFoundError, SelectionError
 from hyperslab.execute import (
     Ledger,
     Options,
@@ -35,10 +35,10 @@ from hyperslab.formats import (
     reopen,
 )
 from hyperslab.formats.copying import Place, member_place, save_array
-from hyperslab.formats.documents import Attributes, change_attributes
-from hyperslab.formats.zarr_array import ZarrArray, check_format
-from hyperslab.formats.zarr_create import NewArray
-from hyperslab.formats.zarr_shape import append, resize
+from hyperslab.formats.zarr.array import ZarrArray, check_format
+from hyperslab.formats.zarr.create import NewArray
+from hyperslab.formats.zarr.documents import Attributes, change_attributes
+from hyperslab.formats.zarr.shape import append, resize
 from hyperslab.layout import Layout
 from hyperslab.plan import Budget, Method, Plan
 from hyperslab.plan.explain import Explanation, explain
@@ -285,7 +285,10 @@ class Array:
 
     @property
     def explain(self) -> "_Explain":
-        """What a read would send and cost: `print(array.explain[key])`. Sends nothing."""
+        """What a read would send and cost: `print(array.explain[key])`. Reads no cells.
+
+        Sends nothing, but for HDF5: where chunks lie in the file is read when it is needed for the first time.
+        """
         return _Explain(self)
 
     def refresh(self) -> "Array":
@@ -409,7 +412,8 @@ class _Explain:
 
     def __call__(self, key: Any = ..., *, phi: float | None = None, method: Method | None = None) -> Explanation:
         array, selection = self._array, self._array._parse(key)
-        plan, run = partial(_plan_of, array, selection, phi), partial(_run, array, selection, phi, method)
+        task = ReadTask(array.url, array.store, array._layout(selection), array.snapshot, selection, _NOTHING)
+        plan, run = partial(_plan_of, array, task, phi), partial(_run, array, selection, phi, method)
         return explain(array.url, selection, plan, method, run)
 
     @property
@@ -418,9 +422,10 @@ class _Explain:
         return _Points(self._array, self)
 
 
-def _plan_of(array: Array, selection: Selection | Points, phi: float | None, method: Method | None) -> Plan:
-    empty = np.empty(0, array.dtype)
-    task = ReadTask(array.url, array.store, array._layout(selection), array.snapshot, selection, empty)
+_NOTHING: npt.NDArray[Any] = np.empty(0)
+
+
+def _plan_of(array: Array, task: ReadTask, phi: float | None, method: Method | None) -> Plan:
     return plan_reads(array.session, (task,), Options(phi, None, method))
 
 
@@ -512,7 +517,12 @@ def _check_writable(handle: Array | Group) -> None:
 
 
 def _tree(group: Group, depth: int | None, indent: str) -> Iterator[str]:
-    for name, member in group.items():
+    for name in group:
+        try:
+            member = group[name]
+        except FormatError as error:
+            yield f"{indent}{name}  cannot be read: {error}"
+            continue
         if isinstance(member, Array):
             yield f"{indent}{name}  {member.dtype} {member.shape}"
         else:

@@ -9,7 +9,7 @@ from hyperslab.array import Array, Group, created, open, wrap
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session, check_kind, default_session
 from hyperslab.formats.copying import Place, copy_tree, save_array, seal_tree, showing
-from hyperslab.formats.zarr_create import LayoutName, NewArray
+from hyperslab.formats.zarr.create import LayoutName, NewArray
 from hyperslab.store import LocalStore, locate
 
 __all__ = ["copy", "create", "create_group", "save", "seal"]

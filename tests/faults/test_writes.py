@@ -14,7 +14,8 @@ from support.forking import Child, in_child
 import hyperslab as hs
 from hyperslab.errors import ConflictError, IntegrityError, InvalidInputError, StoreError
 from hyperslab.execute import retry
-from hyperslab.formats import zarr_shape, zarr_write
+from hyperslab.formats.zarr import shape as zarr_shape
+from hyperslab.formats.zarr import write as zarr_write
 from hyperslab.store import locate
 
 

@@ -31,7 +31,7 @@ from support.profiles import times
 
 import hyperslab as hs
 from hyperslab.execute import write
-from hyperslab.formats import sizes
+from hyperslab.formats.zarr import sizes
 
 # zarr-python cannot open again every structure that it stores in version 2.
 FOREIGN = [

@@ -75,7 +75,7 @@ def test_a_second_handle_looks_nothing_up_again(session):
 
 
 def test_few_chunks_of_a_long_index_are_looked_up_alone_and_then_all(session):
-    array, store = open_logged(f"memory://{NAME}/long.h5/a", session)
+    array, _ = open_logged(f"memory://{NAME}/long.h5/a", session)
     counts = []
     for row in range(0, 200, 20):
         before = session.metrics.lookups

@@ -10,6 +10,7 @@ import click
 import hyperslab as hs
 from hyperslab.cli.opening import opened
 from hyperslab.errors import HyperslabError
+from hyperslab.layout import Decoder
 from hyperslab.plan.phrases import say_bytes, say_count
 from hyperslab.plan.render import Facts, Report, printable, shown_text
 
@@ -43,11 +44,10 @@ def array_facts(array: hs.Array) -> Iterator[tuple[str, str]]:
     yield "size", f"{say_bytes(array.nbytes)} ({array.size:,} cells)"
 
 
-def _encoding(decoder: Any) -> str:
+def _encoding(decoder: Decoder | None) -> str:
     if decoder is None:
         return "plain: parts of a chunk can be read"
-    names = [codec.name for codec, _ in reversed(getattr(decoder, "stages", ()))]
-    return ("encoded: " + printable(", ".join(names)) if names else "encoded") + "; chunks are read whole"
+    return f"encoded: {printable(', '.join(decoder.names))}; chunks are read whole"
 
 
 def group_facts(group: hs.Group) -> Iterator[tuple[str, str]]:

@@ -11,10 +11,10 @@ from hyperslab.cli.looking import array_facts, attribute_facts, group_facts
 from hyperslab.errors import HyperslabError, InvalidInputError, NotFoundError
 from hyperslab.execute import Session
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats.documents import fetch_document
-from hyperslab.formats.seal import Seal, check_seal, sealed
 from hyperslab.formats.source import join
-from hyperslab.formats.zarr_v3 import parse_node
+from hyperslab.formats.zarr.documents import fetch_document
+from hyperslab.formats.zarr.seal import Seal, check_seal, sealed
+from hyperslab.formats.zarr.v3 import parse_node
 from hyperslab.plan.render import Facts, Report, printable, shown_text
 from hyperslab.store import locate
 

@@ -113,9 +113,7 @@ def _inode(mapped: Mapped) -> str:
     return mapped.etag.partition("-")[0]
 
 
-def _read_run(
-    store: LocalStore, pieces: Pieces, piece: int, key: str, base: int, target: npt.NDArray[Any]
-) -> bool:
+def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, base: int, target: npt.NDArray[Any]) -> bool:
     """Read a piece that is one long run of bytes, block by block; say if it is one.
 
     A block stays in the processor's cache until it is copied, and there are none of the page faults of a mapping:

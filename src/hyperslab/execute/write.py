@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from hyperslab.errors import (
+    BudgetError,
     ConflictError,
     IntegrityError,
     InternalError,
@@ -187,6 +188,7 @@ class StoreWriter:
         retries = self.session.retries
         for attempt in range(retries + 1):
             self.session.check_open()
+            self._reserve(counted)
             self._count(counted)
             counted.retries = 1
             try:
@@ -197,10 +199,20 @@ class StoreWriter:
             time.sleep(backoff_s(attempt))
         raise InternalError(f"{self.store.address} was never asked")
 
+    def _reserve(self, ledger: Ledger) -> None:
+        """Take a request off the session's budget, or refuse it."""
+        account, requests = self.session.account, ledger.requests + ledger.lookups + ledger.puts + ledger.deletes
+        over = None if account is None else account.take(requests, ledger.put_bytes, self._usd(ledger))
+        if over:
+            raise BudgetError(f"the write was stopped at its budget ({over}), retries included; loosen it")
+
     def _count(self, ledger: Ledger) -> None:
-        model = self.session.model(self.store)
-        ledger.usd = float(model.usd(ledger.requests + ledger.lookups, ledger.bytes)) + model.write_usd(ledger.puts)
+        ledger.usd = self._usd(ledger)
         self.session.metrics.add(ledger)
+
+    def _usd(self, ledger: Ledger) -> float:
+        model = self.session.model(self.store)
+        return float(model.usd(ledger.requests + ledger.lookups, ledger.bytes)) + model.write_usd(ledger.puts)
 
 
 class _OwnConflictError(Exception):

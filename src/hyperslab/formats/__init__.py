@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from hyperslab.errors import NotFoundError
-from hyperslab.formats import zarr_v2, zarr_v3
 from hyperslab.formats.detect import FILE_SUFFIXES, HDF5_SUFFIXES, refuse_file
 from hyperslab.formats.npy import open_npy
 from hyperslab.formats.source import (
@@ -16,6 +15,8 @@ from hyperslab.formats.source import (
     join,
     load_document,
 )
+from hyperslab.formats.zarr import v2 as zarr_v2
+from hyperslab.formats.zarr import v3 as zarr_v3
 from hyperslab.layout import Layout
 from hyperslab.plan import pieces_of
 from hyperslab.selection import Points, Selection

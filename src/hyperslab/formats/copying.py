@@ -19,15 +19,15 @@ from hyperslab.errors import InvalidInputError, NotFoundError, UnsupportedError
 from hyperslab.execute import Session, Snapshot, StoreReader
 from hyperslab.execute.write import StoreWriter
 from hyperslab.formats import member_names
-from hyperslab.formats.assignment import Assignment, assign_blocks, assign_values
-from hyperslab.formats.documents import change_document, dump, fetch_document
-from hyperslab.formats.seal import Seal, check_seal, seal_of, sealed
-from hyperslab.formats.sizes import OBJECT_BYTES, choose_chunks
 from hyperslab.formats.source import ArraySource, GroupSource, check_name, join
-from hyperslab.formats.zarr_array import Done, ZarrArray, check_format, stored_objects
-from hyperslab.formats.zarr_create import NewArray, create_array, create_group
-from hyperslab.formats.zarr_v3 import FORMAT, parse_node
-from hyperslab.formats.zarr_write import edits_of
+from hyperslab.formats.zarr.array import Done, ZarrArray, check_format, stored_objects
+from hyperslab.formats.zarr.assignment import Assignment, assign_blocks, assign_values
+from hyperslab.formats.zarr.create import NewArray, create_array, create_group
+from hyperslab.formats.zarr.documents import change_document, dump, fetch_document
+from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
+from hyperslab.formats.zarr.sizes import OBJECT_BYTES, choose_chunks
+from hyperslab.formats.zarr.v3 import FORMAT, parse_node
+from hyperslab.formats.zarr.write import edits_of
 from hyperslab.layout import Layout
 from hyperslab.layout.checksums import crc32c
 from hyperslab.selection import Selection, Span

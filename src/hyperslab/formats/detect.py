@@ -48,5 +48,5 @@ def refuse_file(reader: MetadataReader, path: str) -> None:
         return
     found = name_file(head, path)
     raise UnsupportedError(
-        f"{path!r} is {found or 'of no known format'}, which is not supported; supported are Zarr, HDF5, NetCDF 4 and .npy"
+        f"{path!r} is {found or 'of no known format'}, which is not supported; use Zarr, HDF5, NetCDF 4 or .npy"
     )

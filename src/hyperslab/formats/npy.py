@@ -9,7 +9,7 @@ from numpy.lib import format as numpy_format
 
 from hyperslab.errors import IntegrityError, MetadataError, UnsupportedError
 from hyperslab.formats.source import ArraySource, MetadataReader
-from hyperslab.formats.zarr_metadata import lengths, shown
+from hyperslab.formats.zarr.metadata import lengths, shown
 from hyperslab.layout.layout import Layout, SingleKey
 
 __all__ = ["MAGIC", "open_npy"]

@@ -79,6 +79,11 @@ class ChunkDecoder:
         cells = flat.view(self.stored).reshape([self.chunks[axis] for axis in self.order])
         return cells.transpose(_inverse(self.order))
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The codecs, in the order of encoding."""
+        return tuple([codec.name for codec, _ in reversed(self.stages)])
+
     def for_mask(self, mask: int) -> "ChunkDecoder":
         """Return the decoder of chunks that lack some of the codecs: bit n stands for the n-th in order of encoding."""
         codecs = [codec for codec, _ in reversed(self.stages)]

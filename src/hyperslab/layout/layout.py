@@ -74,6 +74,11 @@ class Decoder(Protocol):
     @property
     def encoded(self) -> Size: ...
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The codecs, in the order of encoding."""
+        ...
+
     def decode(self, data: memoryview, key: str) -> npt.NDArray[np.generic]:
         """Return the chunk's cells, shaped like the chunk. `key` is named in errors.
 

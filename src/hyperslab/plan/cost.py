@@ -51,7 +51,7 @@ class Estimate:
 class CostModel:
     """A profile, prices, and phi: how many seconds a dollar is worth.
 
-    `end_requests` is how many requests it takes to read an object's end: a store may have to be asked for its size first.
+    `end_requests` is how many requests it takes to read an object's end: its size may have to be asked for first.
     """
 
     profile: Profile

@@ -175,9 +175,7 @@ class Draft:
     def _table(self, layout: Layout, number: int) -> ChunkTable | None:
         return self.tables.get(self.keys[number]) if layout.table is None else layout.table
 
-    def _found(
-        self, number: int, table: ChunkTable, pairs: list[tuple[int, int]]
-    ) -> list[tuple[int, int, int, int]]:
+    def _found(self, number: int, table: ChunkTable, pairs: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
         """Return (piece, object, start, stop) of the chunks that a table lists; the others are absent."""
         found = []
         for piece, inner in pairs:

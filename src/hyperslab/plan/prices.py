@@ -44,7 +44,7 @@ def _built_in() -> dict[str, Prices]:
         Prices("free", "2026-11", 0.0, 0.0),
         Prices("aws", "2026-11", 0.0004 / 1000, 0.09 / 1e9, 0.005 / 1000),
         Prices("aws-same-region", "2026-11", 0.0004 / 1000, 0.0, 0.005 / 1000),
-        # Hot tier, locally redundant; and standard storage of one region. Bytes to the internet, first step of the list.
+        # Hot tier, locally redundant; standard storage of one region. Bytes to the internet, first step of the list.
         Prices("azure", "2026-11", 0.0044 / 10_000, 0.087 / 1e9, 0.055 / 10_000),
         Prices("google", "2026-11", 0.0004 / 1000, 0.12 / 1e9, 0.005 / 1000),
     )

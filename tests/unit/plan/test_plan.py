@@ -10,7 +10,7 @@ from support.brute import cell_bytes, ledger_of, rows_of, spelled_out
 from support.profiles import times
 
 from hyperslab.errors import IntegrityError, InvalidInputError
-from hyperslab.layout import ChunkTable, ChunkKeys, Layout, ShardIndex
+from hyperslab.layout import ChunkKeys, ChunkTable, Layout, ShardIndex
 from hyperslab.layout.codecs import Size
 from hyperslab.layout.layout import SingleKey
 from hyperslab.plan import CostModel, Prices, Profile, check_method, direct_plan, make_plan, pieces_of

@@ -44,6 +44,11 @@ class Hdf5Decoder:
         """Return the cells of a chunk that went through all filters, shaped like the chunk."""
         return self._whole.decode(data, key)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The filters, in the order in which they were applied."""
+        return self._whole.names
+
     def for_mask(self, mask: int) -> "Hdf5Decoder | ChunkDecoder":
         """Return the decoder of chunks that skipped the filters whose bits are set: bit i for the i-th filter."""
         mask &= (1 << len(self.codecs)) - 1

@@ -120,7 +120,7 @@ def test_links_lead_to_what_they_name(path):
     assert sorted(group) == ["far", "g", "hard", "soft"]
     for name in ("hard", "soft", "g/data", "far/soft/data"):
         assert group[name][2:4].tolist() == [2, 3]
-    with pytest.raises(UnsupportedError, match="'/x' of the file 'other.h5'"):
+    with pytest.raises(UnsupportedError, match=r"'/x' of the file 'other\.h5'"):
         group["outside"]
     with pytest.raises(NotFoundError, match="nowhere"):
         group["lost"]
@@ -167,7 +167,7 @@ def test_a_dataset_pickles_and_is_read_only(path):
     assert pickle.loads(pickle.dumps(array))[5:9].tolist() == [5, 6, 7, 8]
     array[0]
     assert pickle.loads(pickle.dumps(array))[5:9].tolist() == [5, 6, 7, 8]
-    with pytest.raises((InvalidInputError, UnsupportedError), match="HDF5|read"):
+    with pytest.raises((InvalidInputError, UnsupportedError), match="only read"):
         hs.open(f"{path}/a", mode="r+")[0] = 1
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 from hyperslab.errors import MetadataError, UnsupportedError
 from hyperslab.formats.source import ArraySource, GroupSource, check_stored_name, join
-from hyperslab.formats.zarr_codecs import Config, encoding_v2, named_codec
-from hyperslab.formats.zarr_dtypes import parse_dtype_v2, parse_fill
-from hyperslab.formats.zarr_metadata import check_chunks, lengths, shown
+from hyperslab.formats.zarr.codecs import Config, encoding_v2, named_codec
+from hyperslab.formats.zarr.dtypes import parse_dtype_v2, parse_fill
+from hyperslab.formats.zarr.metadata import check_chunks, lengths, shown
 from hyperslab.layout.layout import ChunkKeys, Layout
 
 __all__ = ["consolidated", "parse_array", "parse_group"]

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hyperslab.errors import MetadataError, UnsupportedError
-from hyperslab.formats.zarr_dtypes import DType, parse_dtype_v2
-from hyperslab.formats.zarr_metadata import shown
+from hyperslab.formats.zarr.dtypes import DType, parse_dtype_v2
+from hyperslab.formats.zarr.metadata import shown
 from hyperslab.layout.checksums import Checksum, ChecksumName
 from hyperslab.layout.codecs import ChunkDecoder, Codec, chunk_decoder
 from hyperslab.layout.compressors import Blosc, Bz2, Lz4, Lzma, Zlib, Zstd

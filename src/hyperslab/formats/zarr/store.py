@@ -9,9 +9,9 @@ from zarr.buffer import cpu
 
 from hyperslab.errors import ConflictError
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats.documents import dump
-from hyperslab.formats.seal import Seal, seal_of, sealed
 from hyperslab.formats.source import join, parse_document
+from hyperslab.formats.zarr.documents import dump
+from hyperslab.formats.zarr.seal import Seal, seal_of, sealed
 from hyperslab.store import Span
 
 __all__ = ["ZarrStore"]

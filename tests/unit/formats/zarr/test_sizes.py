@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import InvalidInputError
-from hyperslab.formats.sizes import CHUNK_BYTES, LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
+from hyperslab.formats.zarr.sizes import CHUNK_BYTES, LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
 
 shapes = st.lists(st.integers(0, 10**7), min_size=1, max_size=5).map(tuple)
 itemsizes = st.sampled_from([1, 2, 4, 8, 16, 100])

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from hyperslab.errors import ConflictError, FormatError, IntegrityError
 from hyperslab.execute import Snapshot
 from hyperslab.execute.write import StoreWriter, versioned
-from hyperslab.formats.assignment import Assignment
-from hyperslab.formats.zarr_objects import ObjectCodec, box_of_chunk
+from hyperslab.formats.zarr.assignment import Assignment
+from hyperslab.formats.zarr.objects import ObjectCodec, box_of_chunk
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, PointPieces
 

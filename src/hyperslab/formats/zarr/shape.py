@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 
 from hyperslab.errors import ConflictError, InvalidInputError
-from hyperslab.formats.assignment import Assignment, assign_values
-from hyperslab.formats.documents import change_document
-from hyperslab.formats.seal import Seal, check_seal
-from hyperslab.formats.zarr_array import ZarrArray, stored_objects
-from hyperslab.formats.zarr_write import object_grid
+from hyperslab.formats.zarr.array import ZarrArray, stored_objects
+from hyperslab.formats.zarr.assignment import Assignment, assign_values
+from hyperslab.formats.zarr.documents import change_document
+from hyperslab.formats.zarr.seal import Seal, check_seal
+from hyperslab.formats.zarr.write import object_grid
 from hyperslab.layout import Layout
 from hyperslab.selection import Selection, Span
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from hyperslab.errors import ConflictError, HyperslabError, InvalidInputError, UnsupportedError
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats.documents import plain_attributes
-from hyperslab.formats.seal import Seal
-from hyperslab.formats.sizes import LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
 from hyperslab.formats.source import ArraySource, GroupSource, join
-from hyperslab.formats.zarr_v3 import parse_node
+from hyperslab.formats.zarr.documents import plain_attributes
+from hyperslab.formats.zarr.seal import Seal
+from hyperslab.formats.zarr.sizes import LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
+from hyperslab.formats.zarr.v3 import parse_node
 
 __all__ = ["LEVEL", "LayoutName", "NewArray", "clear_place", "create_array", "create_group"]
 
@@ -96,7 +96,7 @@ def _through_zarr(
     """Let zarr-python write the metadata through our store, and return it as it was stored."""
     import zarr
 
-    from hyperslab.formats.zarr_store import ZarrStore
+    from hyperslab.formats.zarr.store import ZarrStore
 
     store = ZarrStore(writer, path, exclusive=True, seal=seal)
     try:

@@ -10,8 +10,8 @@ import numpy as np
 
 from hyperslab.errors import ConflictError, InvalidInputError, NotFoundError
 from hyperslab.execute.write import StoreWriter, versioned
-from hyperslab.formats.seal import ATTRIBUTE, Seal, check_seal, sealed, unsealed_attributes
 from hyperslab.formats.source import MAX_METADATA_BYTES, join, parse_document
+from hyperslab.formats.zarr.seal import ATTRIBUTE, Seal, check_seal, sealed, unsealed_attributes
 
 __all__ = ["Attributes", "Edit", "change_attributes", "change_document", "dump", "fetch_document", "plain_attributes"]
 

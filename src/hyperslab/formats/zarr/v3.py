@@ -6,11 +6,11 @@ from math import prod
 from typing import Any, Literal
 
 from hyperslab.errors import MetadataError, UnsupportedError
-from hyperslab.formats.seal import Seal, check_seal, unsealed_attributes
 from hyperslab.formats.source import ArraySource, GroupSource, check_stored_name, join
-from hyperslab.formats.zarr_codecs import Config, Encoding, encoding_v3, named_codec
-from hyperslab.formats.zarr_dtypes import DType, parse_dtype_v3, parse_fill
-from hyperslab.formats.zarr_metadata import attributes, check_chunks, dimension_names, lengths, shown
+from hyperslab.formats.zarr.codecs import Config, Encoding, encoding_v3, named_codec
+from hyperslab.formats.zarr.dtypes import DType, parse_dtype_v3, parse_fill
+from hyperslab.formats.zarr.metadata import attributes, check_chunks, dimension_names, lengths, shown
+from hyperslab.formats.zarr.seal import Seal, check_seal, unsealed_attributes
 from hyperslab.layout.layout import ChunkKeys, Layout, ShardIndex
 
 __all__ = ["parse_node"]

@@ -11,7 +11,7 @@ from support.profiles import times
 
 import hyperslab as hs
 from hyperslab.errors import HyperslabError, IntegrityError
-from hyperslab.formats.seal import ATTRIBUTE, Seal, check_seal, sealed
+from hyperslab.formats.zarr.seal import ATTRIBUTE, Seal, check_seal, sealed
 
 DOCUMENT = {"zarr_format": 3, "node_type": "group", "attributes": {"a": [1, {"b": None}], "ü": 0.5}}
 
@@ -95,7 +95,7 @@ def test_every_single_bit_of_metadata_counts(array):
     document = json.loads(good)
     silent, caught = [], 0
     from hyperslab.formats.source import parse_document
-    from hyperslab.formats.zarr_v3 import parse_node
+    from hyperslab.formats.zarr.v3 import parse_node
 
     reference = parse_node(document, "u", "a")
     for bit in range(8 * len(good)):

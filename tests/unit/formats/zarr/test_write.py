@@ -12,7 +12,7 @@ import hyperslab as hs
 from hyperslab.errors import ConflictError, InvalidInputError, NotFoundError, UnsupportedError
 from hyperslab.execute import StoreReader
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats.zarr_store import ZarrStore
+from hyperslab.formats.zarr.store import ZarrStore
 from hyperslab.store import LocalStore
 
 
@@ -344,7 +344,7 @@ def test_store_for_zarr_python(tmp_path):
 
 
 def test_conflict_at_creation_is_told(tmp_path, monkeypatch):
-    from hyperslab.formats import zarr_create
+    from hyperslab.formats.zarr import create as zarr_create
 
     hs.create(tmp_path / "a", (1,), "i4")
     monkeypatch.setattr(zarr_create, "clear_place", lambda *args, **kwargs: None)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hyperslab.formats.zarr_dtypes import parse_dtype_v2, parse_dtype_v3, parse_fill
+from hyperslab.formats.zarr.dtypes import parse_dtype_v2, parse_dtype_v3, parse_fill
 
 
 @pytest.mark.parametrize(

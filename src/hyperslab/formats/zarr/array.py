@@ -10,13 +10,14 @@ from typing import Any
 from hyperslab.errors import ConflictError, InvalidInputError, NotFoundError, UnsupportedError
 from hyperslab.execute import Session, Snapshot
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats import zarr_v2, zarr_v3
-from hyperslab.formats.assignment import Assignment, assign_values
-from hyperslab.formats.documents import change_attributes, change_document, dump, fetch_document
-from hyperslab.formats.seal import Seal, check_seal, seal_of, sealed
 from hyperslab.formats.source import ArraySource, join
-from hyperslab.formats.zarr_objects import box_of_chunk, object_codec
-from hyperslab.formats.zarr_write import ObjectEdit, Objects, object_grid
+from hyperslab.formats.zarr import v2 as zarr_v2
+from hyperslab.formats.zarr import v3 as zarr_v3
+from hyperslab.formats.zarr.assignment import Assignment, assign_values
+from hyperslab.formats.zarr.documents import change_attributes, change_document, dump, fetch_document
+from hyperslab.formats.zarr.objects import box_of_chunk, object_codec
+from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
+from hyperslab.formats.zarr.write import ObjectEdit, Objects, object_grid
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.selection import Points, Selection

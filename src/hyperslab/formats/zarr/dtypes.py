@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import MetadataError, UnsupportedError
-from hyperslab.formats.zarr_metadata import shown
+from hyperslab.formats.zarr.metadata import shown
 
 __all__ = ["parse_dtype_v2", "parse_dtype_v3", "parse_fill"]
 

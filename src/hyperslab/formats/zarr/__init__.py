@@ -1,0 +1,1 @@
+"""Zarr, versions 2 and 3: metadata to layouts, and writing."""
