@@ -59,9 +59,9 @@ def open(
 ) -> "Array | Group":
     """Open the array or group at `url`; its format is found out. Mode "r+" allows to change it.
 
-    `url` is a local path, `file://`, `memory://name/…` or `s3://bucket/…`; a path may go on inside
-    (`store.zarr/group/array`). `storage_options` are for the store: `endpoint`, `anonymous`, `region`,
-    `requester_pays`, `access_key_id`, `secret_access_key`, `profile` …
+    `url` is a local path, `file://`, `memory://name/…`, `s3://bucket/…`, `az://container/…`, `gs://bucket/…` or
+    `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`). `storage_options`
+    are for the store: `endpoint`, `anonymous`, credentials and more.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -149,12 +149,14 @@ class S3Proxy:
 
     async def _shut(self) -> None:
         self._server.close()
+        # Those who have just connected begin first: one that never began would leave its socket open.
+        await asyncio.sleep(0.01)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for _, writer in self._idle:
             writer.close()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

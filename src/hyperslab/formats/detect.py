@@ -47,6 +47,8 @@ def refuse_file(reader: MetadataReader, path: str) -> None:
     if head is None:
         return
     found = name_file(head, path)
+    if found is None and path.lower().endswith(HDF5_SUFFIXES):
+        found = "called like an HDF5 file but is none"
     raise UnsupportedError(
         f"{path!r} is {found or 'of no known format'}, which is not supported; use Zarr, HDF5, NetCDF 4 or .npy"
     )

@@ -8,7 +8,7 @@ import pytest
 from support.faulty import Fault, FaultyStore, slow_down
 
 import hyperslab as hs
-from hyperslab.errors import ConflictError, IntegrityError, InvalidInputError, StoreError
+from hyperslab.errors import BudgetError, ConflictError, IntegrityError, InvalidInputError, StoreError
 from hyperslab.execute import retry
 from hyperslab.execute.write import StoreWriter, versioned
 from hyperslab.store import LocalStore, Reply
@@ -146,3 +146,18 @@ def test_error_of_the_items_themselves(session, store):
 
     with pytest.raises(ValueError, match="no more"):
         StoreWriter(session, store).each(items(), lambda item: None, held_bytes=1)
+
+
+def test_a_budget_holds_for_writes(store):
+    with hs.Session(prices="aws", budget=hs.Budget(requests=3)) as session:
+        writer = StoreWriter(session, store)
+        for n in range(3):
+            writer.put(f"k{n}", b"x")
+        with pytest.raises(BudgetError, match="stopped at its budget"):
+            writer.put("k3", b"x")
+        assert session.metrics.puts == 3
+    assert [key for key, _ in store.keys("")] == ["k0", "k1", "k2"]
+    with hs.Session(prices="aws", budget=hs.Budget(usd=0.005 / 1000)) as session:
+        StoreWriter(session, store).put("k3", b"x")
+        with pytest.raises(BudgetError, match="usd"):
+            StoreWriter(session, store).put("k4", b"x")

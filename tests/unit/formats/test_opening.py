@@ -159,8 +159,7 @@ def test_nothing_there_says_what_was_looked_for():
 @pytest.mark.parametrize(
     ("path", "data", "named"),
     [
-        ("a", b"\x89HDF\r\n\x1a\n....", "HDF5"), ("a.nc", b"\x89HDF\r\n\x1a\n....", "HDF5"),
-        ("a.h5", b"", "HDF5"),
+        ("a.h5", b"", "called like an HDF5 file"),
         ("a", b"CDF\x01....", "NetCDF 3"), ("a.nc", b"??", "NetCDF"), ("t.parquet", b"PAR1", "Parquet"),
         ("t", b"PAR1....", "Parquet"), ("s.zip", b"PK\x03\x04", "ZIP"), ("a.tif", b"II*\x00", "TIFF"),
         ("a.txt", b"hello", "no known format"), ("a.npy", b"hello", "no known format"),
@@ -177,3 +176,9 @@ def test_a_directory_with_the_name_of_a_file(tmp_path):
     zarr.create_array(str(tmp_path / "a.nc"), shape=(2,), dtype="i4")
     for name in ("a.npy", "a.nc"):
         assert open_source(DirectoryReader(tmp_path), "file:///", name).format == "zarr3"
+
+
+@pytest.mark.parametrize("path", ["a.nc", "a"])
+def test_a_damaged_hdf5_file_is_no_other_format(path):
+    with pytest.raises(MetadataError, match="the superblock at byte 8 has version 46"):
+        open_source(DictReader({path: b"\x89HDF\r\n\x1a\n...."}), f"memory:///{path}", path)
