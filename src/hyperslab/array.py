@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import FormatError, InvalidInputError, NotFoundError, SelectionError
+from hyperslab.errors import FormatError, IntegrityError, InvalidInputError, NotFoundError, SelectionError
 from hyperslab.execute import (
     Ledger,
     Options,
@@ -505,7 +505,7 @@ class Group(Mapping[str, "Array | Group"]):
 
     def tree(self, depth: int | None = None) -> str:
         """Return the names below the group as an indented text, `depth` levels deep."""
-        return "\n".join(_tree(self, depth, ""))
+        return "\n".join(_tree(self, depth))
 
     def __repr__(self) -> str:
         return f"<hyperslab.Group {self.url!r} {self.source.format}>"
@@ -516,16 +516,32 @@ def _check_writable(handle: Array | Group) -> None:
         raise InvalidInputError(f"{handle.url!r} was opened to be read; open it with mode='r+' to change it")
 
 
-def _tree(group: Group, depth: int | None, indent: str) -> Iterator[str]:
-    for name in group:
-        try:
-            member = group[name]
-        except FormatError as error:
-            yield f"{indent}{name}  cannot be read: {error}"
+def _tree(group: Group, depth: int | None) -> Iterator[str]:
+    # Groups whose members are still to be told of, innermost last: they may be nested deeper than Python's calls.
+    open_groups: list[tuple[Group, Iterator[str]]] = [(group, iter(group))]
+    seen = {_identity(group)}
+    while open_groups:
+        outer, names = open_groups[-1]
+        if (name := next(names, None)) is None:
+            open_groups.pop()
             continue
-        if isinstance(member, Array):
-            yield f"{indent}{name}  {member.dtype} {member.shape}"
-        else:
-            yield f"{indent}{name}/"
-            if depth is None or depth > 1:
-                yield from _tree(member, None if depth is None else depth - 1, indent + "  ")
+        line, member = _tree_line(outer, name)
+        again = isinstance(member, Group) and _identity(member) in seen
+        yield "  " * (len(open_groups) - 1) + line + "  (told of above)" * again
+        if isinstance(member, Group) and not again and (depth is None or len(open_groups) < depth):
+            seen.add(_identity(member))
+            open_groups.append((member, iter(member)))
+
+
+def _tree_line(group: Group, name: str) -> tuple[str, Array | Group | None]:
+    try:
+        member = group[name]
+    except (FormatError, IntegrityError) as error:
+        return f"{name}  cannot be read: {error}", None
+    return (f"{name}  {member.dtype} {member.shape}" if isinstance(member, Array) else f"{name}/"), member
+
+
+def _identity(group: Group) -> object:
+    """Return what tells groups apart: in a file several paths may lead to one, also from within it."""
+    part = group.source.part
+    return group.url if part is None or part.address is None else (part.key, part.address)

@@ -300,6 +300,21 @@ def test_claim_of_a_slow_writer_is_taken_over_and_it_cannot_do_harm(tmp_path):
     assert hs.open(url)[3:].min() == 1
 
 
+def test_append_whose_last_answer_is_lost_does_not_say_that_it_failed(tmp_path):
+    """It was stored, and another writer has appended since: to try again would store it twice."""
+    array, store = faulty(hs.save(tmp_path / "a", np.zeros(4), chunks=(2,), shards=(2,)))
+    other = hs.open(array.url, mode="r+")
+
+    def overtake() -> None:
+        other.append(np.full(2, 2.0))
+        raise slow_down()
+
+    store.faults.append(Fault("zarr.json", on="put", skip=1, run=overtake, after=True))
+    with pytest.raises(ConflictError, match="not known; refresh"):
+        array.append(np.full(2, 1.0))
+    assert hs.open(array.url)[4:].tolist() == [1, 1, 2, 2]
+
+
 def test_claim_that_could_not_be_given_back_does_not_last(tmp_path):
     array, store = faulty(hs.save(tmp_path / "a", np.zeros((3, 4), "i8"), chunks=(2, 4), shards=(2, 4)))
     # The claim is stored, then nothing works any more.

@@ -71,6 +71,12 @@ class HeldFile:
     def keep(self) -> None:
         return None
 
+    def held(self, what: str) -> None:
+        return None
+
+    def hold(self, what: str, value: object, nbytes: int) -> None:
+        return None
+
 
 @dataclass
 class DictReader:

@@ -5,7 +5,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -123,6 +123,15 @@ class StoredFile:
         if self._holds and self._held.changed:
             self._held.changed = False
             self.remember(_BYTES, self._held, _Ranges.pack)
+
+    def held(self, what: str) -> Any:
+        """Return what is held in memory of this version of the file under that name, or None."""
+        return None if self.etag is None else self.session.cache.get(self._name(what))
+
+    def hold(self, what: str, value: Any, nbytes: int) -> None:
+        """Hold something made out of the file in memory, as long as there is room for `nbytes`."""
+        if self.etag is not None:
+            self.session.cache.put(self._name(what), value, nbytes)
 
     @property
     def _disk(self) -> DiskCache | None:

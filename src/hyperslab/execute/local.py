@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ConflictError, IntegrityError, NotFoundError, StoreNotFoundError
+from hyperslab.errors import ConflictError, NotFoundError, StoreNotFoundError
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
-from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
+from hyperslab.execute.place import check_size, chunk_view, lost, place_bytes, place_chunk
 from hyperslab.execute.run import Job
 from hyperslab.execute.session import closed_meanwhile
 from hyperslab.plan import BoxPieces, Pieces
@@ -85,7 +85,7 @@ def _map_piece(
     except NotFoundError:
         _check_root(store)
         if layout.complete or not layout.sparse:
-            raise IntegrityError(f"file {key!r} is gone; the array cannot be read without it") from None
+            raise lost(layout, key) from None
         target[pieces.target(piece)] = layout.fill
         return None
     check_size(layout, mapped.nbytes, key)

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ChunkSizeError
+from hyperslab.errors import ChunkSizeError, IntegrityError
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.selection import AxisParts, boxes_of_run
 
-__all__ = ["check_size", "chunk_view", "place_bytes", "place_chunk"]
+__all__ = ["check_size", "chunk_view", "lost", "place_bytes", "place_chunk"]
 
 Array = npt.NDArray[Any]
 
@@ -30,6 +30,16 @@ def check_size(layout: Layout, nbytes: int, key: str) -> None:
     expected = layout.base + layout.chunk_nbytes
     if not layout.packed and nbytes != expected and (layout.sparse or nbytes < expected):
         raise ChunkSizeError(key, nbytes, expected)
+
+
+def lost(layout: Layout, key: str) -> IntegrityError:
+    """Return the error for an object that is not there, or lacks a chunk, though fill values must not stand for it."""
+    if not layout.complete:
+        return IntegrityError(f"object {key!r} is gone; the array cannot be read without it")
+    return IntegrityError(
+        f"object {key!r}, or a chunk in it, is gone, though all were written; if the array was made smaller meanwhile, "
+        "refresh() it; if another program leaves out chunks that are empty, `hyperslab seal URL` writes them"
+    )
 
 
 def place_chunk(pieces: Pieces, piece: int, target: Array, chunk: Array) -> None:

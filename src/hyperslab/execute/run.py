@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
-from hyperslab.execute.place import check_size, chunk_view, place_bytes, place_chunk
+from hyperslab.execute.place import check_size, chunk_view, lost, place_bytes, place_chunk
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import Plan
@@ -193,7 +193,7 @@ class Run:
         read, piece = self.plan.read_of(owner)
         pieces = self.plan.reads[read]
         if pieces.layout.complete or not pieces.layout.sparse:
-            raise IntegrityError(f"object {key or self.where(owner)[0]!r} is gone; the array cannot be read without it")
+            raise lost(pieces.layout, key or self.where(owner)[0])
         self.targets[read][pieces.target(piece)] = pieces.layout.fill
 
     def place(self, owner: int, chunk: npt.NDArray[Any]) -> None:

@@ -5,6 +5,7 @@ carries a fingerprint of what is being copied, so that nothing else is taken for
 """
 
 import json
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from hyperslab.formats import member_names
 from hyperslab.formats.source import ArraySource, GroupSource, check_name, join
 from hyperslab.formats.zarr.array import Done, ZarrArray, check_format, stored_objects
 from hyperslab.formats.zarr.assignment import Assignment, assign_blocks, assign_values
-from hyperslab.formats.zarr.create import NewArray, create_array, create_group
+from hyperslab.formats.zarr.create import DOCUMENTS, NewArray, create_array, create_group
 from hyperslab.formats.zarr.documents import change_document, dump, fetch_document
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
 from hyperslab.formats.zarr.sizes import OBJECT_BYTES, choose_chunks
@@ -31,11 +32,14 @@ from hyperslab.formats.zarr.write import edits_of
 from hyperslab.layout import Layout
 from hyperslab.layout.checksums import crc32c
 from hyperslab.selection import Selection, Span
-from hyperslab.store import Store
+from hyperslab.store import LocalStore, Store
 
 __all__ = ["Place", "Readable", "ReadableGroup", "copy_tree", "member_place", "save_array", "seal_tree", "showing"]
 
 Progress = Callable[[int, int], None]
+
+# Groups inside of groups; a link may lead back up, and round and round.
+_MOST_DEPTH = 64
 
 
 class Readable(Protocol):
@@ -65,6 +69,8 @@ class ReadableGroup(Protocol):
     def url(self) -> str: ...
     @property
     def attrs(self) -> Mapping[str, Any]: ...
+    def __iter__(self) -> Iterator[str]: ...
+    def __getitem__(self, name: str) -> Any: ...
     def items(self) -> Any: ...
 
 
@@ -82,7 +88,8 @@ class Place:
 
     def member(self, name: str) -> "Place":
         """Return the place of a member of the group that is here."""
-        check_name(name)
+        if set(check_name(name).split("/")) & set(DOCUMENTS):
+            raise InvalidInputError(f"{name!r} is the name of a metadata document; choose another one for a member")
         return replace(self, path=join(self.path, name), url=self.url.rstrip("/") + "/" + name)
 
     def create(self, new: NewArray, *, overwrite: bool = False, seal: Seal | None = None) -> ZarrArray:
@@ -107,12 +114,16 @@ def member_place(place: Place, group: GroupSource, name: str) -> Place:
             f"the metadata of group {group.url!r} is consolidated, so that a new member would not be seen; "
             "remove 'consolidated_metadata' from its zarr.json first"
         )
-    parts = check_name(name).split("/")
+    member = place.member(name)
+    parts = name.split("/")
     for n in range(1, len(parts)):
         above = place.member("/".join(parts[:n]))
-        if above.writer().get(join(above.path, "zarr.json"), lookup=True) is None:
+        found = fetch_document(above.writer(), join(above.path, "zarr.json"))
+        if found is None:
             above.create_group()
-    return place.member(name)
+        elif found[0].get("node_type") != "group":
+            raise InvalidInputError(f"{above.url!r} is an array, which has no members; choose another name")
+    return member
 
 
 def seal_tree(place: Place) -> ArraySource | GroupSource:
@@ -137,7 +148,11 @@ def seal_tree(place: Place) -> ArraySource | GroupSource:
 def save_array(place: Place, values: Any, settings: Mapping[str, Any], *, overwrite: bool, threads: bool) -> ZarrArray:
     """Write an array that is in memory, or gives its cells when it is indexed; `threads`: also to several at once."""
     if not (hasattr(values, "shape") and hasattr(values, "dtype") and hasattr(values, "__getitem__")):
-        values = np.asarray(values)
+        try:
+            values = np.asarray(values)
+        except (ValueError, TypeError) as error:
+            raise InvalidInputError(f"NumPy cannot make an array of what is to be saved: {error}") from error
+    _check_apart(getattr(values, "array", values), place, overwrite=overwrite)
     array = place.create(NewArray(tuple(values.shape), values.dtype, **settings), overwrite=overwrite)
     array.write(_everything(array.source.layout, values, threads=threads))
     return array
@@ -158,6 +173,22 @@ def _everything(layout: Layout, values: Any, *, threads: bool) -> Assignment:
     return assign_blocks(layout, whole, block)
 
 
+def _check_apart(source: Any, place: Place, *, overwrite: bool) -> None:
+    """Refuse to write into what is being read, or to delete it first."""
+    store, inner = getattr(source, "store", None), getattr(source, "source", None)
+    if not isinstance(inner, ArraySource | GroupSource) or store is None:
+        return
+    read, written = _address(store, inner.path), _address(place.store, place.path)
+    if (written + "/").startswith(read + "/") or (overwrite and (read + "/").startswith(written + "/")):
+        raise InvalidInputError(f"{place.url!r} and {inner.url!r} lie in one another; write to another place")
+
+
+def _address(store: Store, path: str) -> str:
+    if isinstance(store, LocalStore):  # of which links lead to the same place
+        return os.path.realpath(os.path.join(store.root, path))
+    return join(store.address, path)
+
+
 def copy_tree(
     source: Readable | ReadableGroup,
     place: Place,
@@ -167,6 +198,7 @@ def copy_tree(
     progress: Progress | None = None,
 ) -> ArraySource | GroupSource:
     """Copy an array, or a group with all below it; go on with a copy of the same that was interrupted."""
+    _check_apart(source, place, overwrite=overwrite)
     total = _nbytes(source) if progress is not None else 0
     lock, done = threading.Lock(), [0]
 
@@ -176,33 +208,54 @@ def copy_tree(
                 done[0] += nbytes
                 progress(done[0], total)
 
-    return _copy(source, place, settings, overwrite, tell, resuming=False)
+    return _copy(source, place, _Manner(settings, tell, overwrite))
 
 
-def _nbytes(source: Any) -> int:
+@dataclass(frozen=True, slots=True)
+class _Manner:
+    """How something is copied: anew, or `resuming` what was begun; `depth` is how many groups it is below the first."""
+
+    settings: Mapping[str, Any]
+    tell: Done
+    overwrite: bool
+    resuming: bool = False
+    depth: int = 0
+
+    def inside(self, source: Any, *, begun: bool) -> "_Manner":
+        """Return how a group's members are copied."""
+        # What is there, though the group is new, is left from a deletion that was interrupted.
+        return replace(self, overwrite=self.overwrite and not begun, resuming=begun, depth=_deeper(self.depth, source))
+
+
+def _deeper(depth: int, group: Any) -> int:
+    if depth >= _MOST_DEPTH:
+        raise UnsupportedError(
+            f"{group.url!r} is more than {_MOST_DEPTH} groups deep; if a link leads back up, copy members one by one"
+        )
+    return depth + 1
+
+
+def _nbytes(source: Any, depth: int = 0) -> int:
     if hasattr(source, "items"):
-        return sum(_nbytes(member) for _, member in source.items())
+        return sum(_nbytes(member, _deeper(depth, source)) for _, member in source.items())
     return int(source.nbytes)
 
 
-def _copy(
-    source: Any, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
-) -> ArraySource | GroupSource:
-    if hasattr(source, "items"):
-        return _copy_group(source, place, settings, overwrite, tell, resuming=resuming)
-    return _copy_array(source, place, settings, overwrite, tell, resuming=resuming)
+def _copy(source: Any, place: Place, manner: _Manner) -> ArraySource | GroupSource:
+    return _copy_group(source, place, manner) if hasattr(source, "items") else _copy_array(source, place, manner)
 
 
-def _copy_array(
-    source: Readable, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
-) -> ArraySource:
+def _copy_array(source: Readable, place: Place, manner: _Manner) -> ArraySource:
+    settings, tell, overwrite = manner.settings, manner.tell, manner.overwrite
     mark = _fingerprint(source.url, source.shape, source.dtype, settings)
-    begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=resuming)
+    begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=manner.resuming)
     if begun is None:
         array = place.create(_alike(source, settings), overwrite=overwrite, seal=Seal(copying=mark))
         there: set[tuple[int, ...]] = set()
     else:
-        found = cast(ArraySource, parse_node(begun, place.url, place.path))
+        found = parse_node(begun, place.url, place.path)
+        if not isinstance(found, ArraySource) or found.layout.shape != source.shape:
+            raise _not_ours(place, source.url)
         array = ZarrArray(place.session, place.store, found, Snapshot(), begun)
         if found.layout.complete:
             tell(source.nbytes)
@@ -217,15 +270,19 @@ def _copy_array(
     return array.source
 
 
-def _copy_group(
-    source: ReadableGroup, place: Place, settings: Mapping[str, Any], overwrite: bool, tell: Done, *, resuming: bool
-) -> GroupSource:
-    mark = _fingerprint(source.url, (), None, settings)
-    begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=resuming)
+def _copy_group(source: ReadableGroup, place: Place, manner: _Manner) -> GroupSource:
+    mark, overwrite = _fingerprint(source.url, (), None, manner.settings), manner.overwrite
+    begun = _begun(place, mark, source.url, overwrite=overwrite, resuming=manner.resuming)
+    if begun is not None and begun["node_type"] != "group":
+        raise _not_ours(place, source.url)
+    places = {name: place.member(name) for name in source}
     if begun is None:
+        if not overwrite:
+            _check_free(place, set(places))
         place.create_group(_for_json(source.attrs), overwrite=overwrite, seal=Seal(copying=mark))
-    for name, member in source.items():
-        _copy(member, place.member(name), settings, False, tell, resuming=begun is not None)
+    below = manner.inside(source, begun=begun is not None)
+    for name, inside in places.items():
+        _copy(source[name], inside, below)
     document = change_document(
         place.writer(),
         join(place.path, "zarr.json"),
@@ -246,13 +303,26 @@ def _begun(place: Place, mark: str, source_url: str, *, overwrite: bool, resumin
     if overwrite:
         return None
     if seal is not None and seal.copying is not None:
-        raise InvalidInputError(
-            f"{place.url!r} holds an unfinished copy, but not of {source_url!r} with these settings; "
-            "pass overwrite=True to replace it"
-        )
+        raise _not_ours(place, source_url)
     raise InvalidInputError(
         f"{place.url!r} is stored already; pass overwrite=True to replace it with all that it holds"
     )
+
+
+def _not_ours(place: Place, source_url: str) -> InvalidInputError:
+    return InvalidInputError(
+        f"{place.url!r} holds an unfinished copy, but not of {source_url!r} with these settings; "
+        "pass overwrite=True to replace it"
+    )
+
+
+def _check_free(place: Place, names: set[str]) -> None:
+    """Refuse to make a group where members already are: a later run would take them for what this one copied."""
+    lead = place.path + "/" if place.path else ""
+    for key, _ in place.writer().keys(place.path):
+        name = key.removeprefix(lead).partition("/")[0]
+        if name in names:
+            raise InvalidInputError(f"{place.url!r} has a member {name!r}; pass overwrite=True to replace it")
 
 
 def _fingerprint(url: str, shape: tuple[int, ...], dtype: Any, settings: Mapping[str, Any]) -> str:
@@ -279,6 +349,8 @@ def _fixed_length(source: Readable) -> np.dtype[Any]:
         for cell in np.asarray(source.read(box), object).flat:
             kinds.add(type(cell))
             longest = max(longest, len(cell) if isinstance(cell, str | bytes) else 1)
+            if isinstance(cell, str | bytes) and cell[-1:] in ("\0", b"\0"):
+                raise UnsupportedError(f"{source.url!r} has strings that end with NUL, which would be lost")
     if not kinds <= {str} and not kinds <= {bytes}:
         found = ", ".join(sorted(kind.__name__ for kind in kinds))
         raise UnsupportedError(f"{source.url!r} has cells of variable length ({found}); only strings can be copied")

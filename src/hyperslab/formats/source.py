@@ -37,11 +37,15 @@ _MAX_DEPTH = 100
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """An array or group inside of a stored file: the file's key and version, the path in it."""
+    """An array or group inside of a stored file: the file's key and version, the path in it.
+
+    `address` tells objects apart: in a file several paths can lead to one.
+    """
 
     key: str
     path: str
     version: FileVersion
+    address: int | None = None
 
 
 class ChunkLookup(Protocol):
@@ -141,6 +145,14 @@ class StoredBytes(Protocol):
 
     def keep(self) -> None:
         """Keep what was fetched so far, for whoever opens this version next."""
+        ...
+
+    def held(self, what: str) -> Any:
+        """Return what is held in memory of this version of the file under that name, or None."""
+        ...
+
+    def hold(self, what: str, value: Any, nbytes: int) -> None:
+        """Hold something made out of the file in memory, as long as there is room for `nbytes`."""
         ...
 
 

@@ -141,11 +141,14 @@ def _parse_collection(data: memoryview, sb: Superblock, address: int) -> Objects
     """Return the objects of a collection by index."""
     cursor = Cursor(data, origin=address, what="a global heap")
     cursor.skip(8 + sb.length_size)
+    cursor.align(8)
     found: Objects = {}
-    while cursor.left >= 8 + sb.length_size and len(found) < _MOST_OBJECTS:
+    # An object begins at a multiple of eight bytes, and so does what it holds: lengths may be shorter.
+    while cursor.left >= 16 and len(found) < _MOST_OBJECTS:
         index = cursor.u16()
         cursor.skip(6)
         nbytes = sb.length(cursor)
+        cursor.align(8)
         # Index 0 is the free space that ends a collection.
         if index == 0:
             break

@@ -39,7 +39,8 @@ __all__ = ["Dataset", "Group", "HdfFile", "NamedType", "open_file", "user_attrs"
 DATASPACE, DATATYPE, OLD_FILL, FILL, EXTERNAL, LAYOUT, FILTERS = 0x01, 0x03, 0x04, 0x05, 0x07, 0x08, 0x0B
 _MOST_SOFT_LINKS = 64
 _MOST_STEPS = 4096
-_MOST_GROUPS_KEPT = 256
+# Of the groups that were looked at last, so many links are kept; a group itself counts as one.
+_MOST_LINKS_KEPT = 1 << 17
 _NAMES_SHOWN = 20
 _PLACEHOLDER = "This is a netCDF dimension but not a netCDF variable"
 
@@ -57,6 +58,7 @@ class HdfFile:
     def __init__(self, opened: Opened) -> None:
         self.opened = opened
         self._members: OrderedDict[int, dict[str, Link]] = OrderedDict()
+        self._links = 0
 
     @property
     def superblock(self) -> Superblock:
@@ -73,8 +75,9 @@ class HdfFile:
         if (found := self._members.get(address)) is None:
             found = read_members(self.opened.file, self.superblock, self.opened.header(address))
             self._members[address] = found
-            if len(self._members) > _MOST_GROUPS_KEPT:
-                self._members.popitem(last=False)
+            self._links += 1 + len(found)
+            while self._links > _MOST_LINKS_KEPT and len(self._members) > 1:
+                self._links -= 1 + len(self._members.popitem(last=False)[1])
         return found
 
     def find(self, path: str) -> "Group | Dataset | NamedType":
@@ -120,9 +123,11 @@ class HdfFile:
         return address, tuple(parents)
 
     def _member(self, address: int, name: str, path: str) -> Link:
-        if kind_of(self.opened.header(address)) != "group":
-            raise NotFoundError(f"{path!r} was not found: what should hold {name!r} is no group")
-        members = self.members(address)
+        # What has been looked into is a group: deep paths are walked again and again.
+        if (members := self._members.get(address)) is None:
+            if kind_of(self.opened.header(address)) != "group":
+                raise NotFoundError(f"{path!r} was not found: what should hold {name!r} is no group")
+            members = self.members(address)
         if name not in members:
             shown = ", ".join(map(repr, list(members)[:_NAMES_SHOWN])) or "nothing"
             more = f" and {len(members) - _NAMES_SHOWN} more" if len(members) > _NAMES_SHOWN else ""
@@ -256,7 +261,11 @@ class Dataset(_Object):
 
 
 def _is_placeholder(opened: Opened, header: ObjectHeader) -> bool:
-    name = read_attributes(opened, header, ["NAME"]).get("NAME")
+    try:
+        name = read_attributes(opened, header, ["NAME"]).get("NAME")
+    except HyperslabError:
+        # Whoever opens it gets to know; the other members of its group can still be listed.
+        return False
     return isinstance(name, str) and name.startswith(_PLACEHOLDER)
 
 

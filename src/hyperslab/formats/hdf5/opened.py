@@ -4,19 +4,20 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hyperslab.errors import MetadataError
+from hyperslab.errors import MetadataError, UnsupportedError
 from hyperslab.formats.hdf5.cursor import FileBytes
 from hyperslab.formats.hdf5.fractal import Heap, read_heap, read_objects
 from hyperslab.formats.hdf5.header import Message, ObjectHeader, read_header, read_headers
 from hyperslab.formats.hdf5.heaps import Collections
 from hyperslab.formats.hdf5.shared import SharedTable, parse_shared, read_shared_table
-from hyperslab.formats.hdf5.superblock import Superblock
+from hyperslab.formats.hdf5.superblock import Superblock, check_driver
 
 __all__ = ["HeadBytes", "Opened", "open_superblock"]
 
 _HEAD_BYTES = 64 << 10
 _MOST_HEADERS = 4096
 _MOST_AT_ONCE = 1024
+_DRIVER, _CACHE_IMAGE = 0x14, 0x18
 
 
 class HeadBytes:
@@ -100,6 +101,15 @@ def open_superblock(file: FileBytes, superblock: Superblock) -> Opened:
     if superblock.extension is None:
         return Opened(file, superblock, SharedTable())
     extension = read_header(file, superblock, superblock.extension)
+    if extension.first(_CACHE_IMAGE) is not None:
+        raise UnsupportedError(
+            "the file's metadata is in an image of its writer's cache, which is not read, and what is in its place "
+            "may be old; open the file once for writing with HDF5 and close it (or h5repack)"
+        )
+    if (driver := extension.first(_DRIVER)) is not None:
+        cursor = driver.cursor("a driver info message")
+        cursor.version(0)
+        check_driver(bytes(cursor.take(8)))
     if (message := extension.first(0x13)) is not None:
         cursor = message.cursor("a message of B-tree widths")
         cursor.version(0)

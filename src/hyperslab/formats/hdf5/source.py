@@ -25,14 +25,17 @@ FORMAT = "hdf5"
 _FEW_CHUNKS = 64
 _LONG_INDEX = 4096
 _FEW_LOOKUPS = 8
+# The name under which a file's objects are held, and what they take of the cache at most.
+_PARSED = "parsed"
+_PARSED_BYTES = 2 << 20
 
 
 def open_hdf5(reader: MetadataReader, url: str, key: str, path: str = "") -> ArraySource | GroupSource | None:
     """Return the dataset or group at `path` of the file `key`; None if there is no such file or it is no HDF5."""
-    file = reader.file(key)
-    found = None if file is None else open_file(file)
-    if file is None or found is None:
+    opened = _parsed(reader.file(key))
+    if opened is None:
         return None
+    file, found = opened
     return _source(found, file, url, FilePart(key, path, file.version))
 
 
@@ -130,15 +133,31 @@ def _part(group: GroupSource) -> FilePart:
 
 
 def _reopen(reader: MetadataReader, part: FilePart) -> tuple[StoredBytes, HdfFile]:
-    file = reader.file(part.key, part.version)
-    found = None if file is None else open_file(file)
-    if file is None or found is None:
+    opened = _parsed(reader.file(part.key, part.version))
+    if opened is None:
         raise ConflictError(f"file {part.key!r} changed meanwhile; open it again")
-    return file, found
+    return opened
+
+
+def _parsed(file: StoredBytes | None) -> tuple[StoredBytes, HdfFile] | None:
+    """Return a file and what is known of its objects; None if it is no HDF5.
+
+    It is held for whoever opens this version next: a group of thousands of members is parsed once, not for each.
+    """
+    if file is None:
+        return None
+    opened: tuple[StoredBytes, HdfFile] | None = file.held(_PARSED)
+    if opened is None:
+        if (found := open_file(file)) is None:
+            return None
+        opened = file, found
+        file.hold(_PARSED, opened, min(file.size, _PARSED_BYTES))
+    return opened
 
 
 def _source(found: HdfFile, file: StoredBytes, url: str, part: FilePart) -> ArraySource | GroupSource:
     node = found.find(part.path)
+    part = replace(part, address=node.address)
     if isinstance(node, NamedType):
         raise NotFoundError(f"{url!r} is a datatype that others refer to, neither an array nor a group")
     path = join(part.key, part.path)

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, replace
 
-from hyperslab.errors import IntegrityError, MetadataError
+from hyperslab.errors import IntegrityError, MetadataError, UnsupportedError
 from hyperslab.formats.hdf5.checksum import lookup3
 from hyperslab.formats.hdf5.cursor import Cursor, FileBytes
 
-__all__ = ["SIGNATURE", "Superblock", "find_superblock"]
+__all__ = ["SIGNATURE", "Superblock", "check_driver", "find_superblock"]
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _MOST_BYTES = 256
+# Flags of a file that someone has open: to write it, and so that others may read it meanwhile (SWMR).
+_WRITING, _SHARING = 1, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,25 +96,41 @@ def _parse_old(cursor: Cursor, version: int, start: int, file: FileBytes) -> Sup
     base = cursor.uint(offset_size)
     cursor.skip(offset_size)
     _check_end(cursor.uint(offset_size), base, start, file)
-    cursor.skip(offset_size + length_size)  # driver information, and the place of the root's name
     bare = Superblock(
         version, start, offset_size, length_size, file.size, 0,
         group_leaf_k=leaf_k, group_internal_k=internal_k, chunk_k=chunk_k,
     )  # fmt: skip
+    if (driver := bare.address(cursor)) is not None and file.size - driver >= 16:
+        check_driver(bytes(file.read(driver + 8, 8)))
+    cursor.skip(length_size)  # the place of the root's name
     return replace(bare, root=bare.must_address(cursor))
 
 
 def _parse_new(cursor: Cursor, version: int, start: int, file: FileBytes) -> Superblock:
     offset_size, length_size = _widths(cursor)
-    cursor.skip(1)
+    flags = cursor.u8()
     base = cursor.uint(offset_size)
     body = Cursor(cursor.take(3 * offset_size), origin=cursor.place, what="the superblock")
     if lookup3(cursor.data[: cursor.at]) != cursor.u32():
         raise IntegrityError("the superblock's checksum does not hold; the file is damaged")
+    if version == 3 and flags & (_WRITING | _SHARING) == _WRITING:
+        raise IntegrityError(
+            "the file is being written, or its writer never closed it: what is stored may be incomplete; "
+            "close it first, or clear the mark (h5clear -s) if nobody writes it any more"
+        )
     bare = Superblock(version, start, offset_size, length_size, file.size, 0)
     extension = bare.address(body)
     _check_end(body.uint(offset_size), base, start, file)
     return replace(bare, root=bare.must_address(body), extension=extension)
+
+
+def check_driver(name: bytes) -> None:
+    """Refuse a file that is only one of several, by the name of the driver that wrote it."""
+    if name.startswith(b"NCSAmult"):
+        raise UnsupportedError(
+            "the file is one of several in which HDF5's split or multi driver keeps metadata and cells apart; "
+            "rewrite it as one file (h5repack)"
+        )
 
 
 def _widths(cursor: Cursor) -> tuple[int, int]:

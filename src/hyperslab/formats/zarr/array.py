@@ -17,7 +17,7 @@ from hyperslab.formats.zarr.assignment import Assignment, assign_values
 from hyperslab.formats.zarr.documents import change_attributes, change_document, dump, fetch_document
 from hyperslab.formats.zarr.objects import box_of_chunk, object_codec
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
-from hyperslab.formats.zarr.write import ObjectEdit, Objects, object_grid
+from hyperslab.formats.zarr.write import ObjectEdit, Objects, check_count, object_grid
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.selection import Points, Selection
@@ -146,6 +146,7 @@ class ZarrArray:
         document, etag = found
         seal = seal_of(document) or Seal()
         self.take(sealed(document, replace(seal, complete=None)))
+        check_count(self.source.layout)
         objects = self.objects(writer)
         objects.fill(self._incomplete(writer), done)
         self.sign(writer, etag, replace(seal, complete=self.source.layout.shape, copying=None))

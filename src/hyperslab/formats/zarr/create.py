@@ -4,6 +4,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -12,17 +13,18 @@ from hyperslab.errors import ConflictError, HyperslabError, InvalidInputError, U
 from hyperslab.execute.write import StoreWriter
 from hyperslab.formats.source import ArraySource, GroupSource, join
 from hyperslab.formats.zarr.documents import plain_attributes
+from hyperslab.formats.zarr.metadata import MAX_LENGTH, MAX_NDIM
 from hyperslab.formats.zarr.seal import Seal
 from hyperslab.formats.zarr.sizes import LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
 from hyperslab.formats.zarr.v3 import parse_node
 
-__all__ = ["LEVEL", "LayoutName", "NewArray", "clear_place", "create_array", "create_group"]
+__all__ = ["DOCUMENTS", "LEVEL", "LayoutName", "NewArray", "check_size", "clear_place", "create_array", "create_group"]
 
 LayoutName = Literal["default", "plain"]
 
 # Of zstd: level 3 saved 0 to 18 % of the bytes on three kinds of data, and takes longer.
 LEVEL = 1
-_DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
+DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 # The keys of Zarr's documents and chunks: only these are ever deleted.
 _OURS = re.compile(r"(?:^|/)(?:zarr\.json|\.zarray|\.zgroup|\.zattrs|\.zmetadata|c(?:[/.]\d+)*|\d+(?:[./]\d+)*)$")
 
@@ -46,7 +48,11 @@ def create_array(
 ) -> tuple[ArraySource, dict[str, Any]]:
     """Create an array and return it with its metadata document. No cell is written."""
     settings = _settings(new)
-    clear_place(writer, path, url, overwrite=overwrite)
+    if not clear_place(writer, path, url, overwrite=overwrite):
+        _clear_chunks(writer, path, url, len(settings["shape"]), overwrite=overwrite)
+    if seal is None and 0 in settings["shape"]:
+        # It has no object that could be missing; what is appended is written.
+        seal = Seal(complete=settings["shape"])
     document = _through_zarr(writer, path, url, "create_array", settings, seal)
     source = parse_node(document, url, path)
     if not isinstance(source, ArraySource):
@@ -72,22 +78,38 @@ def create_group(
     return source
 
 
-def clear_place(writer: StoreWriter, path: str, url: str, *, overwrite: bool) -> None:
+def clear_place(writer: StoreWriter, path: str, url: str, *, overwrite: bool) -> bool:
     """Make room for a new array or group: where one is stored, with all below it, it is deleted or left and refused.
 
-    Metadata goes first, so that nothing half deleted can be opened. Other files than Zarr's stay.
+    Metadata goes first, so that nothing half deleted can be opened. Other files than Zarr's stay. Returns whether
+    there was one.
     """
-    there = [name for name in _DOCUMENTS[:3] if writer.get(join(path, name), lookup=True) is not None]
+    there = [name for name in DOCUMENTS[:3] if writer.get(join(path, name), lookup=True) is not None]
     if there and not overwrite:
         raise InvalidInputError(f"{url!r} is stored already; pass overwrite=True to replace it with all that it holds")
     if not there:
-        return
+        return False
     for name in there:
         writer.delete(join(path, name))
     lead = path + "/" if path else ""
     doomed = [key for key, _ in writer.keys(path) if _OURS.search(key.removeprefix(lead))]
-    doomed.sort(key=lambda key: (not key.endswith(_DOCUMENTS), key))
+    doomed.sort(key=lambda key: (not key.endswith(DOCUMENTS), key))
     writer.each(doomed, writer.delete, held_bytes=1)
+    return True
+
+
+def _clear_chunks(writer: StoreWriter, path: str, url: str, ndim: int, *, overwrite: bool) -> None:
+    """Refuse or delete chunks without metadata: a deletion that was interrupted leaves them, and they would be read."""
+    lead = join(path, "c")
+    found = [key for key, _ in writer.keys(lead) if re.fullmatch(rf"(/\d+){{{ndim}}}", key.removeprefix(lead))]
+    if not ndim and writer.get(lead, lookup=True) is not None:
+        found.append(lead)
+    if found and not overwrite:
+        raise InvalidInputError(
+            f"{url!r} has no metadata, but chunks of an array ({found[0]!r} and {len(found) - 1} more), which would "
+            "become part of the new one; pass overwrite=True to delete them"
+        )
+    writer.each(found, writer.delete, held_bytes=1)
 
 
 def _through_zarr(
@@ -153,7 +175,17 @@ def _shape(value: Any) -> tuple[int, ...]:
         raise InvalidInputError(f"a shape is a tuple of lengths, not {value!r}")
     if not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and 0 <= n < 2**63 for n in items):
         raise InvalidInputError(f"a shape holds whole numbers from 0 on, not {value!r}")
-    return tuple(int(n) for n in items)
+    shape = tuple(int(n) for n in items)
+    check_size(shape)
+    return shape
+
+
+def check_size(shape: tuple[int, ...]) -> None:
+    """Refuse a shape that could be stored, but not opened again."""
+    if len(shape) > MAX_NDIM or prod(shape) > MAX_LENGTH:
+        raise InvalidInputError(
+            f"an array has at most {MAX_NDIM} axes and {MAX_LENGTH} cells, not {len(shape)} and {prod(shape)}"
+        )
 
 
 def _dtype(value: Any) -> np.dtype[Any]:
@@ -172,14 +204,13 @@ def _dtype(value: Any) -> np.dtype[Any]:
 
 def _little(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the type as it is stored: little-endian, and a structure without gaps."""
+    if dtype.subdtype is not None:
+        raise InvalidInputError(f"fields that hold arrays ({dtype}) have no form in Zarr; give each a field of its own")
+    if dtype.kind in "mM" and np.datetime_data(dtype)[0] == "generic":
+        raise InvalidInputError(f"times of type {dtype} have no unit, without which they mean nothing; give them one")
     if dtype.fields is None:
         return dtype.newbyteorder("<")
-    parts: list[tuple[Any, ...]] = []
-    for name in dtype.names or ():
-        inner = dtype.fields[name][0]
-        base, more = inner.subdtype if inner.subdtype is not None else (inner, None)
-        parts.append((name, _little(base)) if more is None else (name, _little(base), more))
-    return np.dtype(parts)
+    return np.dtype([(name, _little(dtype.fields[name][0])) for name in dtype.names or ()])
 
 
 def _fill_value(value: Any, dtype: np.dtype[Any]) -> Any:

@@ -48,10 +48,11 @@ def change_document(writer: StoreWriter, key: str, edit: Edit, *, make: bool = F
         changed, seal = edit(document, seal)
         if seal is not None:
             changed = sealed(changed, seal)
-        if changed == document:
+        text = dump(changed)
+        if text == dump(document):  # to Python 1 and True are equal
             return document
         try:
-            writer.put(key, dump(changed), if_match=etag, if_absent=etag is None)
+            writer.put(key, text, if_match=etag, if_absent=etag is None)
             return changed
         except ConflictError:
             time.sleep(random.uniform(0, min(_MOST_PAUSE_S, 0.002 * 2.0**attempt)))
@@ -166,6 +167,8 @@ class Attributes(dict[str, Any]):
         return value
 
     def popitem(self) -> tuple[str, Any]:
+        if not self:
+            raise KeyError("there are no attributes")
         name, value = next(reversed(self.items()))
         del self[name]
         return name, value

@@ -8,11 +8,20 @@ import numpy as np
 
 from hyperslab.errors import MetadataError
 
-__all__ = ["MAX_CHUNK_BYTES", "attributes", "check_chunks", "dimension_names", "lengths", "shown"]
+__all__ = [
+    "MAX_CHUNK_BYTES",
+    "MAX_LENGTH",
+    "MAX_NDIM",
+    "attributes",
+    "check_chunks",
+    "dimension_names",
+    "lengths",
+    "shown",
+]
 
 MAX_CHUNK_BYTES = 2**40
-_MAX_LENGTH = 2**63 - 1
-_MAX_NDIM = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
+MAX_LENGTH = 2**63 - 1
+MAX_NDIM = 64 if int(np.__version__.partition(".")[0]) >= 2 else 32
 
 
 def lengths(value: Any, what: str, *, least: int) -> tuple[int, ...]:
@@ -21,10 +30,10 @@ def lengths(value: Any, what: str, *, least: int) -> tuple[int, ...]:
     >>> lengths([4, 5], "shape", least=0)
     (4, 5)
     """
-    if not isinstance(value, list) or len(value) > _MAX_NDIM:
-        raise MetadataError(f"{what} is {shown(value)}; expected a list of at most {_MAX_NDIM} integers")
-    if not all(type(length) is int and least <= length <= _MAX_LENGTH for length in value):
-        raise MetadataError(f"{what} is {shown(value)}; expected integers from {least} to {_MAX_LENGTH}")
+    if not isinstance(value, list) or len(value) > MAX_NDIM:
+        raise MetadataError(f"{what} is {shown(value)}; expected a list of at most {MAX_NDIM} integers")
+    if not all(type(length) is int and least <= length <= MAX_LENGTH for length in value):
+        raise MetadataError(f"{what} is {shown(value)}; expected integers from {least} to {MAX_LENGTH}")
     return tuple(value)
 
 
@@ -36,7 +45,7 @@ def check_chunks(shape: tuple[int, ...], chunks: tuple[int, ...], itemsize: int)
         raise MetadataError(
             f"one chunk would have {prod(chunks) * itemsize} bytes; at most {MAX_CHUNK_BYTES} can be read"
         )
-    if prod(shape) > _MAX_LENGTH:
+    if prod(shape) > MAX_LENGTH:
         raise MetadataError(f"an array of shape {shape} has more cells than can be counted")
 
 

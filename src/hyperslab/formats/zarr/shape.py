@@ -14,7 +14,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -24,9 +24,10 @@ import numpy as np
 from hyperslab.errors import ConflictError, InvalidInputError
 from hyperslab.formats.zarr.array import ZarrArray, stored_objects
 from hyperslab.formats.zarr.assignment import Assignment, assign_values
+from hyperslab.formats.zarr.create import check_size
 from hyperslab.formats.zarr.documents import change_document
 from hyperslab.formats.zarr.seal import Seal, check_seal
-from hyperslab.formats.zarr.write import object_grid
+from hyperslab.formats.zarr.write import check_count, object_grid
 from hyperslab.layout import Layout
 from hyperslab.selection import Selection, Span
 
@@ -45,13 +46,13 @@ Shape = tuple[int, ...]
 Document = dict[str, Any]
 
 
-def append(array: ZarrArray, values: Any, axis: int = 0) -> None:
+def append(array: ZarrArray, values: Any, axis: Any = 0) -> None:
     """Add cells at the end of an axis, wherever that is by now."""
     added = np.asarray(values)
     ndim = len(array.source.layout.shape)
-    if not -ndim <= axis < ndim:
-        raise InvalidInputError(f"axis {axis} of an array with {ndim} axes; append along one of them")
-    axis %= ndim
+    if not isinstance(axis, int | np.integer) or not -ndim <= axis < ndim:
+        raise InvalidInputError(f"axis {axis!r} of an array with {ndim} axes; append along one of them")
+    axis = int(axis) % ndim
 
     def grown(shape: Shape) -> Shape:
         wanted = (*shape[:axis], added.shape[axis] if added.ndim == ndim else 0, *shape[axis + 1 :])
@@ -73,6 +74,8 @@ def resize(array: ZarrArray, shape: Any) -> None:
     old = array.source.layout.shape
     array.check_shape(array.fetch(), old)
     least = tuple([min(pair) for pair in zip(old, wanted, strict=True)])
+    if array.source.layout.complete and 0 not in least:
+        check_count(replace(array.source.layout, shape=wanted), least)
     if least != old:
         _shrink(array, old, least)
     if wanted != least:
@@ -86,10 +89,12 @@ def resize(array: ZarrArray, shape: Any) -> None:
 
 
 def _checked(shape: Any, ndim: int) -> Shape:
-    items = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+    items = shape if isinstance(shape, Sequence | np.ndarray) else (shape,)
     if len(items) != ndim or not all(isinstance(n, int | np.integer) and 0 <= n < 2**63 for n in items):
         raise InvalidInputError(f"a new shape is {ndim} whole numbers from 0 on, not {shape!r}")
-    return tuple(int(n) for n in items)
+    wanted = tuple(int(n) for n in items)
+    check_size(wanted)
+    return wanted
 
 
 NewCells = Callable[[Layout, Shape], Assignment]
@@ -104,6 +109,9 @@ def _grow(array: ZarrArray, grown: Callable[[Shape], Shape], new_cells: NewCells
         old, shape = claim.shape, grown(claim.shape)
         array.take(claim.document)
         layout = replace(array.parsed(claim.document).layout, shape=shape)
+        if new_cells is None and 0 in old:
+            # Nothing was ever written, as in an array that is created with this shape.
+            layout = replace(layout, complete=False)
         _write_new(array, layout, old, new_cells, claim.check)
         array.take(claim.end(shape, Seal(complete=shape if layout.complete else None)))
 
@@ -251,9 +259,21 @@ class _Claim:
 
     def end(self, shape: Shape, seal: Seal) -> Document:
         """Store the new shape and what the seal is to say."""
+        sent = False
 
         def edit(document: Document, _: Seal | None) -> tuple[Document, Seal | None]:
-            self._check(document)
+            nonlocal sent
+            try:
+                self._check(document)
+            except ConflictError:
+                if not sent:
+                    raise
+                # The answer may have been lost, and others have gone on from there since.
+                raise ConflictError(
+                    f"another writer has taken over {self.array.source.url!r} while this change was being ended: "
+                    "whether it was stored is not known; refresh() and look before you try again"
+                ) from None
+            sent = True
             return {**document, "shape": list(shape)}, seal
 
         self.document = change_document(self.array.writer(), self.array.key, edit)
@@ -306,7 +326,7 @@ class _Claim:
 def _is_gone(claim: str) -> bool:
     """Whether a claim is of a process of this machine that has ended."""
     host, pid, _ = (*claim.split(":"), "", "")[:3]
-    if host != socket.gethostname() or not pid.isdigit():
+    if host != socket.gethostname() or not pid.isdecimal():
         return False
     if int(pid) == os.getpid():
         return claim not in _in_use

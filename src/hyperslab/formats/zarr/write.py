@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby, product
 from math import prod
 from typing import Any
@@ -11,15 +11,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ConflictError, FormatError, IntegrityError
+from hyperslab.errors import ConflictError, FormatError, IntegrityError, InvalidInputError
 from hyperslab.execute import Snapshot
 from hyperslab.execute.write import StoreWriter, versioned
 from hyperslab.formats.zarr.assignment import Assignment
 from hyperslab.formats.zarr.objects import ObjectCodec, box_of_chunk
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, PointPieces
+from hyperslab.store.base import CHILDREN_LIMIT
 
-__all__ = ["ObjectEdit", "Objects", "edits_of", "object_grid"]
+__all__ = ["ObjectEdit", "Objects", "check_count", "edits_of", "object_grid"]
 
 # How often a change is tried again because another writer was faster, and the longest pause before that.
 _TRIES = 64
@@ -66,6 +67,17 @@ def _box_edits(pieces: BoxPieces, layout: Layout) -> Iterator[ObjectEdit]:
 def object_grid(layout: Layout) -> tuple[int, ...]:
     """Return how many objects there are along each axis."""
     return tuple([-(-n // whole) for n, whole in zip(layout.shape, layout.object_shape, strict=True)])
+
+
+def check_count(layout: Layout, old: tuple[int, ...] | None = None) -> None:
+    """Refuse to write fill values into more objects than could be listed; those of the shape `old` are not written."""
+    held = replace(layout, shape=tuple([0] * len(layout.shape)) if old is None else old)
+    count = prod(object_grid(layout)) - prod(object_grid(held))
+    if count > CHILDREN_LIMIT:
+        raise InvalidInputError(
+            f"fill values would be written into {count} objects, at most {CHILDREN_LIMIT} are; "
+            "an array of hs.create() that was not sealed needs none for what is not written"
+        )
 
 
 class Objects:
@@ -136,7 +148,10 @@ class Objects:
         for attempt in range(_TRIES):
             old = self.writer.get(key, limit_bytes=self._limit_bytes)
             if old is None and self.layout.complete and not (covered or self._is_new(edit.coords)):
-                raise IntegrityError(f"object {key!r} is gone; write all of its cells, not only some, to have it again")
+                raise IntegrityError(
+                    f"object {key!r} is gone; write all of its cells, not only some, to have it again; if another "
+                    "program left it out because it is empty, `hyperslab seal URL` writes it"
+                )
             if self.guard is not None:
                 self.guard()
             data = None if old is None or self._is_new(edit.coords) else np.frombuffer(old.data, np.uint8)

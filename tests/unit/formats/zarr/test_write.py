@@ -109,7 +109,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
         lambda: hs.save(tmp_path / "a", np.zeros(3)),
         lambda: hs.create(tmp_path / "a", (3,), "i4"),
         lambda: hs.create_group(tmp_path / "a"),
-        lambda: hs.copy(tmp_path / "a", tmp_path / "a"),
+        lambda: hs.copy(hs.save(tmp_path / "other", np.zeros(3), overwrite=True), tmp_path / "a"),
     ):
         with pytest.raises(InvalidInputError, match="overwrite=True"):
             make()
