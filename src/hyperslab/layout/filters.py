@@ -10,10 +10,13 @@ from hyperslab.layout.codecs import ByteArray, Size, numcodec
 
 __all__ = ["PackBits", "Retype", "Shuffle", "Transpose"]
 
+# Cells turned at once: their bytes then stay in the processor's cache.
+_BLOCK_CELLS = 1 << 17
+
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """The bytes of all cells regrouped: all first bytes, then all second ones, and so on."""
+    """The bytes of all cells regrouped: all first bytes, then all second ones; a cell cut off stays at the end."""
 
     elementsize: int
     name: str = "shuffle"
@@ -23,9 +26,22 @@ class Shuffle:
 
     def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
         size.check(data.nbytes, key)
-        if self.elementsize == 1 or not data.nbytes:
+        width = self.elementsize
+        count = data.nbytes // width if width else 0
+        if width <= 1 or count <= 1:
             return data
-        return _flat(numcodec(("id", "shuffle"), ("elementsize", self.elementsize)).decode(data))
+        found: ByteArray = np.empty(data.nbytes, np.uint8)
+        cells, planes = found[: count * width].reshape(count, width), data[: count * width].reshape(width, count)
+        if width > count:
+            cells[...] = planes.T
+        else:
+            # Plane by plane: several times faster than a transpose.
+            for start in range(0, count, _BLOCK_CELLS):
+                block = slice(start, start + _BLOCK_CELLS)
+                for byte in range(width):
+                    cells[block, byte] = planes[byte, block]
+        found[count * width :] = data[count * width :]
+        return found
 
 
 @dataclass(frozen=True, slots=True)

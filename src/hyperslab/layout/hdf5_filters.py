@@ -10,9 +10,10 @@ from zlib_ng import zlib_ng
 from hyperslab.errors import ChunkSizeError, IntegrityError, UnsupportedError
 from hyperslab.layout.codecs import ByteArray, Size
 
-__all__ = ["ByteShuffle", "Deflate", "Fletcher32", "ScaleOffset", "fletcher32"]
+__all__ = ["Deflate", "Fletcher32", "ScaleOffset", "fletcher32"]
 
-# Cells turned at once: their bytes then stay in the processor's cache.
+
+# Cells unpacked at once: their bytes then stay in the processor's cache.
 _BLOCK_CELLS = 1 << 17
 
 
@@ -35,36 +36,6 @@ class Deflate:
             raise IntegrityError(f"chunk {key!r} is damaged: its deflate stream ends early")
         size.check(len(found), key)
         return np.frombuffer(found, np.uint8)
-
-
-@dataclass(frozen=True, slots=True)
-class ByteShuffle:
-    """The bytes of all cells regrouped: all first bytes, then all second ones; a cell cut off stays at the end."""
-
-    cell_nbytes: int
-    name: str = "shuffle"
-
-    def encoded(self, size: Size) -> Size:
-        return size
-
-    def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
-        size.check(data.nbytes, key)
-        width = self.cell_nbytes
-        count = data.nbytes // width if width else 0
-        if width <= 1 or count <= 1:
-            return data
-        found: ByteArray = np.empty(data.nbytes, np.uint8)
-        cells, planes = found[: count * width].reshape(count, width), data[: count * width].reshape(width, count)
-        if width > count:
-            cells[...] = planes.T
-        else:
-            # Plane by plane: several times faster than a transpose.
-            for start in range(0, count, _BLOCK_CELLS):
-                block = slice(start, start + _BLOCK_CELLS)
-                for byte in range(width):
-                    cells[block, byte] = planes[byte, block]
-        found[count * width :] = data[count * width :]
-        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from hyperslab.errors import ChunkSizeError, IntegrityError, UnsupportedError
 from hyperslab.layout.codecs import Size
+from hyperslab.layout.filters import Shuffle
 from hyperslab.layout.hdf5_blocks import BitShuffle, BlockLz4
-from hyperslab.layout.hdf5_filters import ByteShuffle, Deflate, Fletcher32, ScaleOffset, fletcher32
+from hyperslab.layout.hdf5_filters import Deflate, Fletcher32, ScaleOffset, fletcher32
 
 KEY = "file.h5/a/0.1"
 
@@ -68,7 +69,7 @@ def test_shuffle(width, data):
     count = len(data) // width if width else 0
     body = np.frombuffer(data[: count * width], np.uint8).reshape(count, width) if count else np.empty((0, 1), np.uint8)
     shuffled = body.T.tobytes() + data[count * width :]
-    assert decode(ByteShuffle(width), shuffled, len(data)) == data
+    assert decode(Shuffle(width), shuffled, len(data)) == data
 
 
 @pytest.mark.parametrize("width", [1, 2, 3, 4, 8, 16, 70, 1000, 1 << 19, 1 << 21])
@@ -76,12 +77,12 @@ def test_shuffle_of_much(width):
     data = np.random.default_rng(0).integers(0, 256, 1 << 20, np.uint8).tobytes()
     count = len(data) // width
     body = np.frombuffer(data[: count * width], np.uint8).reshape(count, width).T.tobytes()
-    assert decode(ByteShuffle(width), body + data[count * width :], len(data)) == data
+    assert decode(Shuffle(width), body + data[count * width :], len(data)) == data
 
 
 def test_shuffle_of_another_size():
     with pytest.raises(ChunkSizeError):
-        decode(ByteShuffle(4), bytes(8), 12)
+        decode(Shuffle(4), bytes(8), 12)
 
 
 def test_deflate_leaves_what_follows():

@@ -14,8 +14,9 @@ from hyperslab.formats.hdf5.messages import FilterMessage
 from hyperslab.formats.hdf5.plugin import PluginFilter
 from hyperslab.layout.codecs import ByteArray, ChunkDecoder, Codec, Size, chunk_decoder
 from hyperslab.layout.compressors import Blosc, Bz2, Zstd
+from hyperslab.layout.filters import Shuffle
 from hyperslab.layout.hdf5_blocks import BitShuffle, BlockLz4
-from hyperslab.layout.hdf5_filters import ByteShuffle, Deflate, Fletcher32, ScaleOffset
+from hyperslab.layout.hdf5_filters import Deflate, Fletcher32, ScaleOffset
 
 __all__ = ["Hdf5Decoder", "filter_names", "hdf5_decoder"]
 
@@ -110,7 +111,7 @@ def _codec(message: FilterMessage, chunk_nbytes: int, cell_nbytes: int) -> Codec
             width = message.values[0] if message.values else cell_nbytes
             if width < 1:
                 raise MetadataError(f"filter shuffle has cells of {width} bytes; the file is damaged")
-            return ByteShuffle(width)
+            return Shuffle(width)
         case 6:
             return _scale_offset(message.values, chunk_nbytes)
         case 32008:
