@@ -51,7 +51,13 @@ def open_once(url: str, options: dict[str, object], disk_cache: str | None) -> N
 
     import numpy as np
 
+    # What `import hyperslab` leaves for later, with the rest.
+    import obstore  # noqa: F401
+
     import hyperslab as hs
+    import hyperslab.execute.remote
+    import hyperslab.formats.hdf5.source
+    import hyperslab.store.backends
 
     with hs.Session(disk_cache=disk_cache) as session:
         started = time.perf_counter()
