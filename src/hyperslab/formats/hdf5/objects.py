@@ -250,17 +250,13 @@ class Dataset(_Object):
         opened = self.file.opened
         return resolve(opened.file, opened.superblock, cells, self.cell_type, opened.collections)
 
-    @property
-    def placeholder(self) -> bool:
-        """Whether this only stands for a dimension of a NetCDF-4 file, and holds nothing."""
-        return _is_placeholder(self.file.opened, self.header)
-
     def dims(self) -> tuple[str | None, ...] | None:
         """Return the names of the axes where dimension scales or labels give any, else None."""
         return read_dimensions(self)
 
 
 def _is_placeholder(opened: Opened, header: ObjectHeader) -> bool:
+    """Whether a dataset only stands for a dimension of a NetCDF-4 file, and holds nothing."""
     try:
         name = read_attributes(opened, header, ["NAME"]).get("NAME")
     except HyperslabError:
