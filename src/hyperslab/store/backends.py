@@ -1,6 +1,7 @@
 """What differs between the kinds of store behind obstore. Backends pickle, and hold no connection."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -16,7 +17,7 @@ __all__ = ["AzureBackend", "Backend", "GoogleBackend", "HttpBackend", "MemoryBac
 CONNECT_S = 5.0
 
 
-class Backend:
+class Backend(ABC):
     """One bucket, container or server, as its settings describe it. Equal settings make equal backends."""
 
     scheme: str
@@ -47,12 +48,13 @@ class Backend:
         return True
 
     @property
+    @abstractmethod
     def place(self) -> Place:
-        raise NotImplementedError
+        """What errors say of where it is."""
 
+    @abstractmethod
     def client(self, obstore: Any, timeout_s: float, silent_s: float) -> Any:
         """Return obstore's store for requests that last at most `timeout_s`, unanswered for `silent_s`."""
-        raise NotImplementedError
 
     def explain(self, error: Exception) -> HyperslabError | None:
         """Return a better error than the usual one, where this kind of store knows of one."""
@@ -71,7 +73,8 @@ class Backend:
         return {"e_tag": tag}
 
     def check(self, name: str, attributes: Mapping[str, Any]) -> None:
-        """Refuse an answer whose body is not the object's bytes."""
+        """Refuse an answer whose body is not the object's bytes; most kinds of store give no others."""
+        return
 
 
 class S3Backend(Backend):
