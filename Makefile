@@ -11,12 +11,14 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 
 # Azure's emulator, a program for Node. Newer ones want a newer Node.
 AZURITE := 3.35.0
+# Extras that have no wheels for some machines.
+RARE := servers oracles runtimes
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format soak bench docs-check clean
+.PHONY: help demo test lint format soak bench lab docs-check clean
 
 help:  ## show this list
 	@echo "Hyperslab: an array store that plans every read."
@@ -30,7 +32,7 @@ help:  ## show this list
 demo: $(VENV)/.core  ## see what Hyperslab does: no server, no account
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: lint $(VENV)/.azurite-$(AZURITE)  ## lint, then run all tests, doctests and the docs' Python blocks
+test: lint $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## lint, then run all tests, doctests and the docs' Python blocks
 	@echo "» tests, $(WORKERS) at a time"
 	@$(PYTEST) $(ARGS)
 
@@ -48,12 +50,15 @@ format: $(VENV)/.test  ## sort imports and format all files
 	@$(BIN)/ruff check --quiet --select I --fix .
 	@$(BIN)/ruff format --quiet .
 
-soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE)  ## the same tests with far more cases; takes hours
+soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## the same tests with far more cases; takes hours
 	@echo "» soak, $(WORKERS) at a time"
 	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
 
 bench: $(VENV)/.bench  ## measure against other libraries on this machine
 	@$(BIN)/python bench/run.py $(ARGS)
+
+lab: $(VENV)/.bench  ## measure predictions and plans in a cloud on this machine; takes ten minutes
+	@$(BIN)/python -m bench.lab.programme $(ARGS)
 
 docs-check: $(VENV)/.test  ## run the Python blocks of README.md and docs/, check their links
 	@$(PYTEST) tests/docs $(ARGS)
@@ -80,9 +85,9 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 # Servers and oracles have no wheels for some machines. There, a person's tests skip; a CI run must have them.
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and what its tests need (once, a minute or two)"
-	@if [ "$(CI)" = true ]; then $(PIP) -e '.[test,lint,servers,oracles]'; \
-	else $(PIP) -e '.[test,lint,servers,oracles]' 2> /dev/null || { \
-	    $(PIP) -e '.[test,lint]' && for extra in servers oracles; do \
+	@if [ "$(CI)" = true ]; then $(PIP) -e '.[test,lint,servers,oracles,runtimes]'; \
+	else $(PIP) -e '.[test,lint,servers,oracles,runtimes]' 2> /dev/null || { \
+	    $(PIP) -e '.[test,lint]' && for extra in $(RARE); do \
 	        $(PIP) -e ".[$$extra]" 2> $(VENV)/.pip-$$extra || \
 	            echo "» '$$extra' cannot be installed here: its tests skip (why: $(VENV)/.pip-$$extra)"; \
 	    done; }; fi
@@ -97,7 +102,15 @@ $(VENV)/.azurite-$(AZURITE): | $(BIN)/python
 	if [ -z "$$why" ]; then exit 0; fi; \
 	echo "» Azurite cannot be installed here: $$why; its tests skip"; [ "$(CI)" != true ]
 
+# AWS's emulator of Lambda, a program inside of a package that is not needed otherwise.
+$(BIN)/aws-lambda-rie: | $(BIN)/python
+	@echo "» fetching AWS's emulator of Lambda for tests (once, under a minute)"
+	@$(BIN)/python -m pip download -qq --disable-pip-version-check --no-deps --dest $(VENV)/rie aws-sam-cli \
+	        2> $(VENV)/.pip-rie && \
+	    PYTHONPATH=tests $(BIN)/python tests/support/lambda_rie.py $(VENV)/rie/*.whl $@ && rm -r $(VENV)/rie || \
+	    { echo "» AWS's emulator cannot be fetched: its tests skip (why: $(VENV)/.pip-rie)"; [ "$(CI)" != true ]; }
+
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and the libraries it is measured against (once, a minute or two)"
-	@$(PIP) -e '.[bench,servers]'
+	@$(PIP) -e '.[bench,function,servers]'
 	@touch $(VENV)/.core $@

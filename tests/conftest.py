@@ -1,6 +1,7 @@
 """Fixtures that every part of the tests may use."""
 
 import os
+import tempfile
 
 import pytest
 from support import profiles
@@ -9,6 +10,8 @@ from support.s3proxy import S3Proxy
 from support.seaweed import Seaweed, find_weed
 
 profiles.load()
+# What a person has measured or priced on this machine must not decide how tests end; children inherit it.
+os.environ["HYPERSLAB_HOME"] = os.path.join(tempfile.gettempdir(), f"hyperslab-no-home-{os.getpid()}")
 
 
 @pytest.fixture(scope="session")

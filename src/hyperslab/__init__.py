@@ -3,9 +3,11 @@
 from hyperslab import errors
 from hyperslab.array import Array, Group, LazyArray, open, read_many
 from hyperslab.execute import ReadRecord, Session
+from hyperslab.measure import measure
 from hyperslab.new import copy, create, create_group, save, seal
 from hyperslab.plan import Budget, Prices, Profile
 from hyperslab.plan.explain import Explanation
+from hyperslab.store.callee import Function
 
 __version__ = "0.1.0"
 
@@ -13,6 +15,7 @@ __all__ = [
     "Array",
     "Budget",
     "Explanation",
+    "Function",
     "Group",
     "LazyArray",
     "Prices",
@@ -23,6 +26,7 @@ __all__ = [
     "create",
     "create_group",
     "errors",
+    "measure",
     "open",
     "read_many",
     "save",

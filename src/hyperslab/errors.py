@@ -9,6 +9,7 @@
     ├── StoreError (OSError)                the store failed: retry later
     │   ├── AccessError                     credentials are missing, wrong or not enough
     │   ├── DeadlineError (TimeoutError)    the read's own deadline passed
+    │   ├── FunctionError                   the function beside the data failed; chunks can still be read
     │   └── ForkError                       this process cannot use the store after fork
     ├── FormatError                         the data is not what we can read
     │   ├── UnsupportedError                a codec, dtype or version that is not supported
@@ -31,6 +32,7 @@ __all__ = [
     "DeadlineError",
     "ForkError",
     "FormatError",
+    "FunctionError",
     "HyperslabError",
     "IntegrityError",
     "InternalError",
@@ -87,6 +89,26 @@ class AccessError(StoreError):
 
 class DeadlineError(StoreError, TimeoutError):
     """The deadline given to the read passed before all of it had arrived."""
+
+
+class FunctionError(StoreError):
+    """A function beside the data refused, failed, did not answer, or answered with what cannot be used.
+
+    `status` is what it answered with, None if nothing came; `retry_after_s` is when it wants to be asked
+    again, where it said so; `nbytes` is how much of an answer arrived and is paid for all the same.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after_s: float | None = None,
+        nbytes: int = 0,
+        transient: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.retry_after_s, self.nbytes, self.transient = status, retry_after_s, nbytes, transient
 
 
 class ForkError(StoreError):

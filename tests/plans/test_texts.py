@@ -73,6 +73,7 @@ class Took:
 
     requests: int = 1
     lookups: int = 0
+    calls: int = 0
     bytes: int = 16_084
     retries: int = 2
     cache_hits: int = 0

@@ -22,7 +22,7 @@ VAGUE = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 # They run what the data says. Nothing that is read may ever be run.
 UNSAFE_MODULES = {"pickle", "_pickle", "cloudpickle", "dill", "marshal", "shelve"}
 UNSAFE_CALLS = {"eval", "exec"}
-FOR_DEVELOPERS = {"test", "servers", "oracles", "bench", "lint"}
+FOR_DEVELOPERS = {"test", "servers", "oracles", "runtimes", "bench", "lint"}
 
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ChunkSizeError": ("a/c/0/0", 12, 16),

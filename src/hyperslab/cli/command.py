@@ -19,6 +19,7 @@ NumPy's brackets, quoted for the shell:
   hyperslab explain s3://bucket/wind.zarr '0, 100:200, ::2'
   hyperslab read wind.zarr '..., [1, 5, 9]' -o some.npy
 """
+_LOCATIONS = ["same-region", "other-region", "internet"]
 # A key may begin with a minus.
 _KEYS = {"ignore_unknown_options": True}
 
@@ -87,9 +88,13 @@ def read(url: str, key: str, output: str | None, force: bool, options: dict[str,
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.option("--plot", metavar="FILE", help="Draw the chunks into a file (.png, .svg, .pdf).")
 @click.option("--phi", type=float, metavar="S", help="Seconds that a dollar is worth; 'inf': only dollars count.")
-@click.option("--method", type=click.Choice(["get", "merge", "fetch", "paper"]), help="Instead of the optimiser.")
-@click.option("--profile", metavar="NAME", help="How the store behaves, e.g. 's3-internet' (default: by its kind).")
+@click.option(
+    "--method", type=click.Choice(["get", "merge", "fetch", "paper", "call"]), help="Instead of the optimiser."
+)
+@click.option("--profile", metavar="NAME", help="How the store behaves, e.g. 's3-internet' (default: as measured).")
 @click.option("--prices", metavar="NAME", help="What it bills, e.g. 'aws-same-region' (default: by its kind).")
+@click.option("--location", type=click.Choice(_LOCATIONS), help="Where you read from (default: the internet).")
+@click.option("--function", metavar="URL", help="A function beside the data that plans may call.")
 @with_store
 def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None:
     """Show what reading KEY would send and cost, without reading it."""
@@ -128,6 +133,87 @@ def seal(url: str, yes: bool, options: dict[str, Any]) -> None:
     from hyperslab.cli.writing import seal_at
 
     seal_at(url, options, yes=yes)
+
+
+@command.command()
+@click.argument("url", required=False)
+@click.option("--show", is_flag=True, help="Show what was measured before, of URL or of all stores.")
+@click.option("--plot", metavar="FILE", help="Draw the curves into a file (.png, .svg, .pdf).")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--seconds", type=float, default=60.0, show_default=True, help="The longest that it may take.")
+@click.option("--megabytes", type=float, default=300.0, show_default=True, help="The most that is sent and received.")
+@click.option("--object", metavar="KEY", help="Read parts of this object; nothing is uploaded.")
+@click.option("--function", metavar="URL", help="Measure this function beside the data as well.")
+@click.option("--no-save", "save", is_flag=True, default=True, flag_value=False, help="Do not keep the profile.")
+@with_store
+def measure(url: str | None, show: bool, options: dict[str, Any], **choices: Any) -> None:
+    """Measure how the store at URL behaves, so that plans fit it."""
+    from hyperslab.cli.measuring import measure_store, show_profiles
+
+    if show:
+        show_profiles(url, options, as_json=choices["as_json"])
+    elif url is None:
+        raise click.UsageError("give the URL of what is to be measured, or --show")
+    else:
+        measure_store(url, options, **choices)
+
+
+@command.command()
+@click.option("--provider", help="Of one provider: aws, azure, google, or one of your own.")
+@click.option("--region", help="Of one region.")
+@click.option("--location", type=click.Choice(_LOCATIONS), help="For a reader in one place.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def prices(**choices: Any) -> None:
+    """Show the price books that dollars are counted by."""
+    from hyperslab.cli.pricing import show_prices
+
+    show_prices(**choices)
+
+
+@command.command("serve-function")
+@click.option("--root", "roots", multiple=True, metavar="URL", help="A bucket or prefix that may be read; repeatable.")
+@click.option("--key-file", metavar="FILE", help="Signing keys, one 'name:secret' a line.")
+@click.option("--auth", type=click.Choice(["keys", "provider"]), help="Who checks callers (default: keys).")
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 (default): any that is free.")
+@click.option("--memory-mb", type=int, help="All that the process may take.")
+@click.option("--timeout-s", type=float, help="The longest that a call may take.")
+@click.option("--verbose", is_flag=True, help="Log every call.")
+def serve_function(**choices: Any) -> None:
+    """Run the function beside the data on this machine; prints its URL."""
+    from hyperslab.cli.serving import serve_function as serve
+
+    serve(**choices)
+
+
+@command.group()
+def function() -> None:
+    """Make what a provider runs beside the data."""
+
+
+@function.command()
+@click.option("--target", required=True, type=click.Choice(["aws", "gcp", "azure"]))
+@click.option(
+    "--root", "roots", multiple=True, metavar="URL", help="What it will read, for its permissions; repeatable."
+)
+@click.option("--python", metavar="3.N", help="The provider's Python (default: a recent one).")
+@click.option("--architecture", type=click.Choice(["x86_64", "arm64"]), default="x86_64", show_default=True)
+@click.option("-o", "--output", metavar="FOLDER", help="Where to put it (default: hyperslab-function-TARGET).")
+@click.option("--force", is_flag=True, help="Replace the folder if there is one.")
+def build(**choices: Any) -> None:
+    """Make the bundle to upload, the steps to deploy it, and the least permissions."""
+    from hyperslab.cli.building import build_function
+
+    build_function(**choices)
+
+
+@function.command("new-key")
+@click.argument("name", default="reader")
+def new_key(name: str) -> None:
+    """Print a new signing key for the function and those who call it."""
+    from hyperslab.cli.building import show_new_key
+
+    show_new_key(name)
 
 
 @command.command()

@@ -30,10 +30,12 @@ def show_plan(
     method: Any,
     profile: str | None,
     prices: str | None,
+    location: str | None,
+    function: str | None,
 ) -> None:
     """Print what reading a key would send and cost; with `analyze` read it, too."""
     key = parse_key(text)
-    with opened_array(url, options, profile=profile, prices=prices) as array:
+    with opened_array(url, options, profile=profile, prices=prices, location=location, function=function) as array:
         explanation = array.explain(key, phi=phi, method=method)
         if plot is not None:
             _draw(explanation, plot)

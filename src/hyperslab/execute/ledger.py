@@ -15,8 +15,10 @@ __all__ = ["Account", "Ledger", "Metrics", "ReadRecord", "Sink"]
 class Ledger:
     """What one read or write has sent and received so far, failed and repeated requests included.
 
-    `puts` and `put_bytes` are of objects written, metadata included. A request that was cancelled counts as sent; of
-    an answer that broke off, the bytes cannot be known.
+    `puts` and `put_bytes` are of objects written, metadata included. `calls` of a function are apart from `requests`;
+    what they answered, `call_bytes`, is part of `bytes`. The function ran `function_s` that are billed, and read
+    `function_bytes` from the store by `function_gets` requests of its own. A request that was cancelled counts as
+    sent; of an answer that broke off, the bytes cannot be known.
     """
 
     reads: int = 0
@@ -31,6 +33,16 @@ class Ledger:
     puts: int = 0
     put_bytes: int = 0
     deletes: int = 0
+    calls: int = 0
+    call_bytes: int = 0
+    function_s: float = 0.0
+    function_gets: int = 0
+    function_bytes: int = 0
+
+    @property
+    def all_requests(self) -> int:
+        """All that was sent to be read: for data, for indexes, and calls."""
+        return self.requests + self.lookups + self.calls
 
     def add(self, other: "Ledger") -> None:
         # Spelled out: a loop over the fields would be a fifth of a small local read.
@@ -46,6 +58,12 @@ class Ledger:
         self.puts += other.puts
         self.put_bytes += other.put_bytes
         self.deletes += other.deletes
+        if other.calls:
+            self.calls += other.calls
+            self.call_bytes += other.call_bytes
+            self.function_s += other.function_s
+            self.function_gets += other.function_gets
+            self.function_bytes += other.function_bytes
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -155,6 +173,10 @@ class Meter:
         self.plan: Plan | None = None
         # Taken from the accounts so far; and the bytes that requests under way may still bring.
         self._requests = self._bytes = self._coming_bytes = 0
+        # What calls cost beyond requests and bytes, likewise.
+        self._extra_taken_usd = 0.0
+        # How long the function ran, before that is rounded up to be billed.
+        self.ran_s = 0.0
         # Local files are read in several threads.
         self._lock = threading.Lock()
 
@@ -163,24 +185,26 @@ class Meter:
         self.plan = plan
         if self.accounts:
             estimate, ledger = plan.estimate, self.ledger
-            requests = ledger.requests + ledger.lookups + estimate.all_requests
-            over = self._hold(requests, ledger.bytes + estimate.all_bytes, estimate.seconds)
+            requests = ledger.all_requests + estimate.all_requests
+            extra_usd = self._extra_usd() + self.model.extra_usd(estimate)
+            over = self._hold(requests, ledger.bytes + estimate.all_bytes, estimate.seconds, extra_usd)
             if over:
                 raise BudgetError(f"the read would go over its budget ({over}); read less or loosen it", plan)
 
-    def before(self, nbytes: int, *, lookup: bool = False) -> None:
+    def before(self, nbytes: int, *, lookup: bool = False, call: bool = False) -> None:
         """Count a request that is about to be sent; refuse it if the budgets do not hold it."""
         ledger = self.ledger
         with self._lock:
             if self.accounts:
-                requests = ledger.requests + ledger.lookups + 1
-                over = self._hold(requests, ledger.bytes + self._coming_bytes + nbytes)
+                over = self._hold(ledger.all_requests + 1, ledger.bytes + self._coming_bytes + nbytes)
                 if over:
                     raise BudgetError(
                         f"the read was stopped at its budget ({over}), retries included; read less or loosen it",
                         self.plan,
                     )
-            if lookup:
+            if call:
+                ledger.calls += 1
+            elif lookup:
                 ledger.lookups += 1
             else:
                 ledger.requests += 1
@@ -200,25 +224,47 @@ class Meter:
             self._coming_bytes -= asked
             self.ledger.bytes += nbytes
 
+    def after_call(self, nbytes: int, asked: int, seconds: float, gets: int, read_bytes: int) -> None:
+        """Count what a call brought, and what it took beside the data; one that failed is billed as well."""
+        self.after(nbytes, asked)
+        function = self.model.function
+        with self._lock:
+            ledger = self.ledger
+            ledger.call_bytes += nbytes
+            self.ran_s += seconds
+            ledger.function_s += seconds if function is None else function.prices.billed_s(seconds)
+            ledger.function_gets += gets
+            ledger.function_bytes += read_bytes
+
     def settle(self) -> None:
         """Price what was used, and give back the rest of what was taken."""
         ledger = self.ledger
-        ledger.usd = float(self.model.usd(ledger.requests + ledger.lookups, ledger.bytes))
+        ledger.usd = float(self.model.usd(ledger.all_requests, ledger.bytes)) + self._extra_usd()
         if not self.accounts:
             return
         with self._lock:
-            requests, nbytes = self._requests - ledger.requests - ledger.lookups, self._bytes - ledger.bytes
-            taken_usd = float(self.model.usd(self._requests, self._bytes))
+            requests, nbytes = self._requests - ledger.all_requests, self._bytes - ledger.bytes
+            taken_usd = float(self.model.usd(self._requests, self._bytes)) + self._extra_taken_usd
             for account in self.accounts:
                 account.give_back(requests, nbytes, taken_usd - ledger.usd)
             self._requests, self._bytes = self._requests - requests, self._bytes - nbytes
+            self._extra_taken_usd = self._extra_usd()
 
-    def _hold(self, requests: int, nbytes: int, seconds: float = 0.0) -> str | None:
+    def _extra_usd(self) -> float:
+        """Dollars that calls have cost so far beyond what as many requests and bytes would; negative if less."""
+        used = self.ledger
+        if not used.calls or self.model.function is None:
+            return 0.0
+        counts = used.calls, used.function_s, used.function_gets, used.function_bytes, used.call_bytes
+        return float(self.model.call_usd(*counts) - self.model.usd(used.calls, used.call_bytes))
+
+    def _hold(self, requests: int, nbytes: int, seconds: float = 0.0, extra_usd: float = 0.0) -> str | None:
         """Have at least this much taken from every account; say which limit is in the way."""
         more, more_bytes = max(0, requests - self._requests), max(0, nbytes - self._bytes)
-        if not (more or more_bytes or seconds):
+        more_usd = max(0.0, extra_usd - self._extra_taken_usd)
+        if not (more or more_bytes or seconds or more_usd):
             return None
-        usd = float(self.model.usd(more, more_bytes))
+        usd = float(self.model.usd(more, more_bytes)) + more_usd
         for n, account in enumerate(self.accounts):
             over = account.take(more, more_bytes, usd, seconds)
             if over:
@@ -226,4 +272,5 @@ class Meter:
                     other.give_back(more, more_bytes, usd)
                 return over
         self._requests, self._bytes = self._requests + more, self._bytes + more_bytes
+        self._extra_taken_usd += more_usd
         return None

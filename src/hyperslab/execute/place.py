@@ -12,7 +12,7 @@ from hyperslab.plan import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.selection import AxisParts, boxes_of_run
 
-__all__ = ["check_size", "chunk_view", "lost", "place_bytes", "place_chunk"]
+__all__ = ["check_size", "chunk_view", "lost", "place_bytes", "place_cells", "place_chunk"]
 
 Array = npt.NDArray[Any]
 
@@ -45,6 +45,13 @@ def lost(layout: Layout, key: str) -> IntegrityError:
 def place_chunk(pieces: Pieces, piece: int, target: Array, chunk: Array) -> None:
     """Copy a piece out of its whole chunk."""
     target[pieces.target(piece)] = chunk[pieces.source(piece)]
+
+
+def place_cells(pieces: Pieces, piece: int, target: Array, data: npt.NDArray[np.uint8]) -> None:
+    """Copy a piece whose cells, and no others, are in `data`, one after the other."""
+    into = target[pieces.target(piece)]
+    cells = data.view(pieces.layout.stored).reshape(into.shape)
+    target[pieces.target(piece)] = cells
 
 
 def place_bytes(pieces: Pieces, piece: int, target: Array, data: npt.NDArray[np.uint8], first: int) -> None:

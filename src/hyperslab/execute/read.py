@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hyperslab.errors import BudgetError, InternalError, InvalidInputError
 from hyperslab.execute import local
 from hyperslab.execute.clock import Clock
+from hyperslab.execute.cutting import Cutting
 from hyperslab.execute.ledger import Account, Ledger, Meter, ReadRecord
 from hyperslab.execute.recall import Recall
 from hyperslab.execute.run import Job, Run, Snapshot
@@ -26,11 +27,12 @@ from hyperslab.plan import (
     Plan,
     check_method,
     direct_plan,
+    instead_of_calls,
     make_plan,
     pieces_of,
 )
 from hyperslab.selection import Points, Selection, Span
-from hyperslab.store import LocalStore, Store
+from hyperslab.store import LocalStore, Reply, Store
 
 __all__ = ["Options", "ReadTask", "aread", "plan_reads", "read"]
 
@@ -92,7 +94,8 @@ class _Reading:
         if own is not None or session.account is not None:
             accounts = tuple([account for account in (own, session.account) if account is not None])
         clock = Clock(options.deadline, _seconds(accounts) if accounts else None)
-        meter = Meter(Ledger(reads=1), session.model(store, options.phi), accounts)
+        model = session.model(store, options.phi, forced=options.method == "call")
+        meter = Meter(Ledger(reads=1), model, accounts)
         return cls(session, store, tasks, options, pieces, clock, meter)
 
     @property
@@ -148,13 +151,16 @@ class _Reading:
         self.session.metrics.add(ledger)
 
     def tell(self, error: BaseException | None = None) -> None:
-        """Tell the sink; what it raises does not stand before the error that ended the read."""
-        sink = self.session.sink
-        if sink is None or self.predicted is None:
-            return
+        """Learn from a read that went well; tell the sink. What that raises does not stand before the read's error."""
+        session = self.session
         try:
+            if error is None and self.plan is not None and not self.plan.direct:
+                session.observe(self.store, self.plan, self.ledger, self.meter.ran_s)
+            session.tell_news()
+            if session.sink is None or self.predicted is None:
+                return
             for task, pieces in zip(self.tasks, self.pieces, strict=True):
-                sink(self._record(task, pieces, error))
+                session.sink(self._record(task, pieces, error))
         except Exception as raised:
             if error is None:
                 raise
@@ -334,9 +340,61 @@ async def _read_remote(reading: _Reading, started: float) -> None:
             if not recall.forget_lost():
                 break
             meter.admit(reading.make_plan())
-        await send(run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone)
+        fetch = partial(send, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone)
+        if not run.plan.calls:
+            await fetch()
+        else:
+            await _fetch_and_call(reading, run, fetch, send)
     finally:
         reading.finish(started)
+
+
+async def _fetch_and_call(
+    reading: _Reading, run: Run, fetch: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[None]]
+) -> None:
+    """Call the function beside the data while the other chunks are fetched; what it does not give is fetched after."""
+    from hyperslab.execute import remote
+
+    session = reading.session
+    limits, caller = session.limits(reading.model), session.caller
+    if caller is None:
+        raise InternalError("a plan with calls, without a function")
+    cutting = Cutting(run)
+    call = partial(remote.run_calls, cutting, caller=caller, meter=reading.meter, limits=limits, clock=reading.clock)
+    await remote.both(call, fetch)
+    if cutting.sample is not None and reading.store.address not in caller.trusted:
+        await _check_function(reading, cutting, send)
+    if not cutting.failed:
+        return
+    rest = instead_of_calls(run.plan, cutting.failed, replace(reading.model, function=None))
+    reading.meter.admit(rest)
+    again = run.going_on(rest)
+    await send(again.jobs(), done=again.done, missing=again.missing, skip=lambda job: job.number in again.gone)
+
+
+async def _check_function(reading: _Reading, cutting: Cutting, send: Callable[..., Awaitable[None]]) -> None:
+    """Compare, once, an object that the function read with the store's own; if it is another, believe no answer."""
+    caller, sample = reading.session.caller, cutting.sample
+    if caller is None or sample is None:
+        return
+    key, etag, nbytes = sample
+    same: list[bool] = []
+
+    def compare(job: Job, reply: Reply) -> None:
+        tagged = etag is None or reply.etag is None or etag == reply.etag
+        same.append(tagged and reply.object_nbytes == nbytes)
+
+    # Counted, but not held to the read's budget: it is for the session, as opening is.
+    meter = Meter(reading.ledger, reading.model)
+    await send([Job(-1, key, (0, 1), 1, lookup=True)], done=compare, missing=_ignore, skip=_never, meter=meter)
+    if any(same):
+        caller.trusted.add(reading.store.address)
+        return
+    caller.mistrust(key)
+    run = cutting.run
+    cutting.failed[:] = run.plan.calls
+    # Versions that it answered from are no versions of the store's objects.
+    run.etags, run.sizes = dict(reading.recall.etags), dict(reading.recall.sizes)
 
 
 def _never(job: Job) -> bool:

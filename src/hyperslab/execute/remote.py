@@ -1,25 +1,32 @@
 """Runs requests of a remote store concurrently, with retries, limits and a deadline."""
 
 import asyncio
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 
-from hyperslab.errors import InternalError, NotFoundError, StoreError, StoreNotFoundError
+from hyperslab.errors import FunctionError, InternalError, NotFoundError, StoreError, StoreNotFoundError
+from hyperslab.execute.calling import Caller
 from hyperslab.execute.clock import Clock
+from hyperslab.execute.cutting import CallJob, Cutting
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.retry import backoff_s
 from hyperslab.execute.run import Job
 from hyperslab.store import Reply, Store
+from hyperslab.store.call import CallReply
 
-__all__ = ["Gate", "Limits", "in_threads", "run_jobs"]
+__all__ = ["Gate", "Limits", "both", "in_threads", "run_calls", "run_jobs"]
 
 # Answers up to this size are put in place at once; larger ones, and all that need decoding, in a thread.
 _INLINE_BYTES = 1 << 16
 # Chunks at hand are put in place by threads if there are this many for each, by at most so many of them.
 _LANE_ITEMS = 2
 _LANES = 4
+# The client knows how long an honest answer to a call can be; this bounds it whatever was asked for.
+_LARGEST_REPLY = 1 << 30
 # A request may take its timeout and, on top, the time that this slow a line needs for its bytes.
 _SLOWEST_BYTES_PER_S = 256 * 1024
 
@@ -97,13 +104,45 @@ async def run_jobs(
     `skip` says that a job is not needed any more.
     """
     source = iter(jobs)
+    async with _ending_together(clock) as group:
+        for _ in range(limits.concurrency):
+            job = next(source, None)
+            if job is None:
+                break
+            group.create_task(_worker(job, source, store, done, missing, skip, meter, limits))
+
+
+async def run_calls(cutting: Cutting, *, caller: Caller, meter: Meter, limits: Limits, clock: Clock) -> None:
+    """Send every call of a plan. One that fails is taken note of, not raised: its chunks can still be read."""
+    source = cutting.jobs()
+    async with _ending_together(clock) as group:
+        for _ in range(limits.concurrency):
+            job = next(source, None)
+            if job is None:
+                break
+            group.create_task(_calling(job, source, cutting, caller, meter, limits))
+
+
+async def both(one: Callable[[], Awaitable[None]], other: Callable[[], Awaitable[None]]) -> None:
+    """Do two things at the same time; the first error ends both."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for work in (one, other):
+                group.create_task(_awaited(work))
+    except BaseExceptionGroup as errors:
+        raise _first(errors) from None
+
+
+async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+    await work()
+
+
+@asynccontextmanager
+async def _ending_together(clock: Clock) -> AsyncIterator[asyncio.TaskGroup]:
+    """Give a group of tasks that end with the first error of one of them, or when the time is over."""
     try:
         async with asyncio.timeout(clock.left_s()), asyncio.TaskGroup() as group:
-            for _ in range(limits.concurrency):
-                job = next(source, None)
-                if job is None:
-                    break
-                group.create_task(_worker(job, source, store, done, missing, skip, meter, limits))
+            yield group
     except TimeoutError as error:
         if isinstance(error, StoreError):
             raise
@@ -145,6 +184,50 @@ async def _worker(
             finally:
                 limits.memory.leave(current.held_bytes)
         current = next(source, None)
+
+
+async def _calling(
+    job: CallJob, source: Iterator[CallJob], cutting: Cutting, caller: Caller, meter: Meter, limits: Limits
+) -> None:
+    current: CallJob | None = job
+    while current is not None:
+        if caller.is_resting() and cutting.run.plan.method is None:
+            cutting.failed.append(current.call)  # others have failed meanwhile
+        else:
+            await limits.memory.enter(current.held_bytes)
+            try:
+                reply = await _call(current, caller, meter, limits)
+                if reply is None:
+                    cutting.failed.append(current.call)
+                elif current.nbytes <= _INLINE_BYTES:
+                    cutting.done(current, reply)
+                else:
+                    await _in_thread(limits.pool, partial(cutting.done, current, reply))
+            finally:
+                limits.memory.leave(current.held_bytes)
+        current = next(source, None)
+
+
+async def _call(job: CallJob, caller: Caller, meter: Meter, limits: Limits) -> CallReply | None:
+    """Send one call, once; None if it failed."""
+    timeout_s = limits.timeout_s + (job.nbytes + job.call.read_bytes) / _SLOWEST_BYTES_PER_S
+    async with limits.in_flight:
+        meter.before(job.nbytes, call=True)
+        started = time.perf_counter()
+        # Until it has said what it took: as if it had read all that it was to read.
+        used = 0, job.nbytes, 0.0, len(job.call.owners), job.call.read_bytes
+        try:
+            reply, nbytes = await caller.client().acall(job.request, timeout_s=timeout_s, limit_bytes=_LARGEST_REPLY)
+        except FunctionError as error:
+            used = error.nbytes, job.nbytes, time.perf_counter() - started, *used[3:]
+            caller.failed(error)
+            return None
+        else:
+            used = nbytes, job.nbytes, reply.seconds, reply.gets, reply.read_bytes
+            caller.succeeded()
+            return reply
+        finally:
+            meter.after_call(*used)
 
 
 async def _handle(done: Callable[[Job, Reply], None], job: Job, reply: Reply, limits: Limits) -> None:

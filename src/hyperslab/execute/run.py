@@ -92,6 +92,12 @@ class Run:
         self._objects = plan.needs.objects
         self._coords: dict[int, list[tuple[int, ...]]] = {}
 
+    def going_on(self, plan: Plan) -> "Run":
+        """Return what carries out another plan of the same read, held to the versions that were seen."""
+        run = Run(plan, self.store, self.targets, self.snapshots, self.cache, self.disk)
+        run.etags, run.sizes = self.etags, self.sizes
+        return run
+
     # What to ask
 
     def lookups(self) -> Iterator[Job]:
@@ -136,15 +142,14 @@ class Run:
 
     # What came back
 
-    def check_version(self, job: Job, reply: Reply) -> None:
+    def check_version(self, key: str, etag: str | None, size: int, *, gone: bool = False) -> None:
         """Refuse an answer from another version of the object than earlier ones of this read."""
-        etag, size = reply.etag, reply.object_nbytes
         with self._lock:
-            same = self.sizes.setdefault(job.key, size) == size and job.number not in self.gone
+            same = self.sizes.setdefault(key, size) == size and not gone
             if etag is not None:
-                same = same and self.etags.setdefault(job.key, etag) == etag
+                same = same and self.etags.setdefault(key, etag) == etag
         if not same:
-            raise ConflictError(f"object {job.key!r} changed while it was read; call refresh() and read again")
+            raise ConflictError(f"object {key!r} changed while it was read; call refresh() and read again")
 
     def table(self, job: Job, reply: Reply) -> ChunkTable:
         """Parse a shard's index and keep it for later reads."""
@@ -161,7 +166,7 @@ class Run:
 
     def done(self, job: Job, reply: Reply) -> None:
         """Put an answer's cells into the result."""
-        self.check_version(job, reply)
+        self.check_version(job.key, reply.etag, reply.object_nbytes, gone=job.number in self.gone)
         data = np.frombuffer(reply.data, np.uint8)
         owners = self.plan.wholes.get(job.number) if job.span is None else None
         if owners is not None:

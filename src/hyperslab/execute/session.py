@@ -6,14 +6,17 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute.cache import MemoryCache
+from hyperslab.execute.calling import Caller
 from hyperslab.execute.disk import DiskCache
-from hyperslab.execute.ledger import Account, Metrics, Sink
-from hyperslab.plan import Budget, CostModel, Prices, Profile
+from hyperslab.execute.knowledge import Knowledge, check_location
+from hyperslab.execute.ledger import Account, Ledger, Metrics, Sink
+from hyperslab.execute.own_prices import find_prices
+from hyperslab.plan import Budget, CostModel, Plan, Prices, Profile
+from hyperslab.store.callee import URL_VARIABLE, Function
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -28,6 +31,8 @@ T = TypeVar("T")
 _DECODE_THREADS = min(32, (os.cpu_count() or 1) + 2)
 # How long an interrupted read may take to end what it has begun.
 _GRACE_S = 2.0
+# Stores that a function of the same provider can stand beside.
+_CALLED = ("s3", "az", "gs")
 
 
 class Session:
@@ -40,8 +45,12 @@ class Session:
     disk_cache_bytes  how large that folder may become
     phi            seconds that a dollar is worth, when plans are chosen (0: only time counts)
     budget         what all reads together may cost (opening is metered, but not held to it)
-    profile        how the store behaves (default: a typical one by the kind of store)
-    prices         what the store bills (default: likewise)
+    profile        how the store behaves (default: as `measure` found, else a typical one by the kind of store)
+    prices         what the store bills (default: by the kind of store)
+    location       where the reader is, which decides what a byte costs: "same-region" as the store, "other-region" of
+                   the same provider, "internet" (default, unless HYPERSLAB_LOCATION says otherwise)
+    function       a Function beside the data, or its URL (default: HYPERSLAB_FUNCTION_URL); plans then may call it
+    learn          whether profiles that were measured go on learning from what is read
     retries        how often a failed request is sent again
     timeout_s      how long a request may stay without an answer
     sink           called with a ReadRecord after each read, by the thread that reads; what it raises reaches the
@@ -67,6 +76,9 @@ class Session:
         budget: Budget | None = None,
         profile: Profile | str | None = None,
         prices: Prices | str | None = None,
+        location: str | None = None,
+        function: Function | str | None = None,
+        learn: bool = True,
         retries: int = 4,
         timeout_s: float = 30.0,
         sink: Sink | None = None,
@@ -81,16 +93,28 @@ class Session:
         check_kind("budget", budget, Budget)
         check_kind("profile", profile, (str, Profile))
         check_kind("prices", prices, (str, Prices))
+        check_kind("function", function, (str, Function))
+        location = location or os.environ.get("HYPERSLAB_LOCATION") or None
+        check_location(location)
         self.concurrency, self.memory_bytes, self.cache_bytes = concurrency, memory_bytes, cache_bytes
         self.phi, self.retries, self.timeout_s, self.sink = float(phi), retries, timeout_s, sink
         self.profile = Profile.named(profile) if isinstance(profile, str) else profile
-        self.prices = Prices.named(prices) if isinstance(prices, str) else prices
+        self.prices = find_prices(prices, location=location) if isinstance(prices, str) else prices
+        self.location, self.learn = location, learn
+        if function is None and os.environ.get(URL_VARIABLE):
+            function = Function.from_environment()
+        self.function = Function(function) if isinstance(function, str) else function
+        self.caller = None if self.function is None else Caller(self.function)
+        self._knowledge = Knowledge(
+            profile=self.profile, prices=self.prices, location=location, concurrency=concurrency,
+            function=self.function, learn=learn,
+        )  # fmt: skip
         self.account = Account(budget) if budget is not None else None
         self.metrics = Metrics()
         self.cache = MemoryCache(cache_bytes)
         self.disk_cache, self.disk_cache_bytes = disk_cache, disk_cache_bytes
         self.disk = DiskCache(disk_cache, disk_cache_bytes) if disk_cache is not None else None
-        self._threads = _Threads()
+        self._threads = self._new_threads()
         self._closed = False
         _sessions.add(self)
 
@@ -105,6 +129,7 @@ class Session:
         self._closed = True
         self.cache = MemoryCache(0)
         self._threads.close()
+        self._knowledge.save()
 
     @property
     def closed(self) -> bool:
@@ -121,6 +146,7 @@ class Session:
             "concurrency": self.concurrency, "memory_bytes": self.memory_bytes, "cache_bytes": self.cache_bytes,
             "disk_cache": self.disk_cache, "disk_cache_bytes": self.disk_cache_bytes,
             "phi": self.phi, "budget": budget, "profile": self.profile, "prices": self.prices,
+            "location": self.location, "function": self.function, "learn": self.learn,
             "retries": self.retries, "timeout_s": self.timeout_s, "sink": self.sink,
         }  # fmt: skip
 
@@ -139,17 +165,26 @@ class Session:
             )
         return [Session(**settings) for _ in range(count)]
 
-    def model(self, store: "Store", phi: float | None = None) -> CostModel:
-        """Return the cost model for a store: the session's profile and prices, or typical ones."""
-        profile, prices = _typical(store.scheme)
-        model_phi = self.phi if phi is None else phi
-        ends = 1 if store.has_suffix else 2
-        if self.profile is None and self.prices is None and self.concurrency is None:
-            return _cached_model(profile, prices, model_phi, ends)
-        profile = self.profile or profile
-        if self.concurrency is not None and self.concurrency != profile.concurrency:
-            profile = _with_concurrency(profile, self.concurrency)
-        return _cached_model(profile, self.prices or prices, model_phi, ends)
+    def model(self, store: "Store", phi: float | None = None, *, forced: bool = False) -> CostModel:
+        """Return the cost model for a store: the session's profile and prices, what was measured, or typical ones.
+
+        The function is part of it unless it is left alone for a while; with `forced` also then.
+        """
+        calls = self.caller is not None and store.scheme in _CALLED and (forced or not self.caller.is_resting())
+        return self._knowledge.model(store, self.phi if phi is None else phi, calls=calls)
+
+    def observe(self, store: "Store", plan: Plan, ledger: Ledger, ran_s: float | None = None) -> None:
+        """Learn from a read that has ended; the function ran `ran_s`, if that is not what is billed."""
+        self._knowledge.observe(store, plan, ledger, ran_s)
+
+    def tell_news(self) -> None:
+        """Warn of what came up during a read; in the thread that reads."""
+        if self.caller is not None:
+            self.caller.tell()
+        self._knowledge.tell()
+
+    def _new_threads(self) -> "_Threads":
+        return _Threads(None if self.caller is None else self.caller.aclose)
 
     def check_open(self) -> None:
         if self._closed:
@@ -196,7 +231,10 @@ class Session:
 
     def after_fork(self) -> None:
         """Take resources of its own: a forked child must not touch the parent's threads, nor locks they may hold."""
-        self._threads = _Threads()
+        self._threads = self._new_threads()
+        self._knowledge.after_fork()
+        if self.caller is not None:
+            self.caller.after_fork()
         self.cache = MemoryCache(0 if self._closed else self.cache_bytes)
         self.metrics = Metrics()
         if self.account is not None:
@@ -210,8 +248,10 @@ class Session:
 class _Threads:
     """The loop and the pool of one process. They also end with the last that refers to them."""
 
-    def __init__(self) -> None:
+    def __init__(self, last: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         self._pid = os.getpid()
+        # What is done on the loop when all else on it has ended.
+        self._last = last
         self._lock = threading.Lock()
         self._closed = False
         self._pool: ThreadPoolExecutor | None = None
@@ -235,7 +275,9 @@ class _Threads:
                 self._check_open()
                 if self._loop is None:
                     self._loop = asyncio.new_event_loop()
-                    self._thread = threading.Thread(target=_run, args=(self._loop,), name="hyperslab-loop", daemon=True)
+                    self._thread = threading.Thread(
+                        target=_run, args=(self._loop, self._last), name="hyperslab-loop", daemon=True
+                    )
                     self._thread.start()
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
         except BaseException:
@@ -279,9 +321,11 @@ class _Threads:
             self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-def _run(loop: "AbstractEventLoop") -> None:
+def _run(loop: "AbstractEventLoop", last: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
     try:
         loop.run_forever()
+        if last is not None:
+            loop.run_until_complete(last())
     finally:
         loop.close()
 
@@ -338,30 +382,6 @@ def _check_number(name: str, value: object) -> None:
 
 def _rebuild(settings: dict[str, Any]) -> Session:
     return Session(**settings)
-
-
-@lru_cache(maxsize=8)
-def _typical(scheme: str) -> tuple[Profile, Prices]:
-    if scheme == "file":
-        return Profile.named("local"), Prices.named("free")
-    if scheme == "memory":
-        return Profile.named("memory"), Prices.named("free")
-    if scheme == "http":
-        return Profile.named("s3-internet"), Prices.named("free")
-    # Azure's and Google's blobs behave much like S3's; their prices differ.
-    return Profile.named("s3"), Prices.named({"az": "azure", "gs": "google"}.get(scheme, "aws"))
-
-
-@lru_cache(maxsize=64)
-def _cached_model(profile: Profile, prices: Prices, phi: float, end_requests: int) -> CostModel:
-    return CostModel(profile, prices, phi, end_requests)
-
-
-@lru_cache(maxsize=16)
-def _with_concurrency(profile: Profile, concurrency: int) -> Profile:
-    return Profile(
-        profile.name, profile.latency_s, profile.in_flight, profile.bandwidth, concurrency, profile.request_s
-    )
 
 
 class _Default:

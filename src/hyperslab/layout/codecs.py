@@ -86,9 +86,12 @@ class ChunkDecoder:
 
     def for_mask(self, mask: int) -> "ChunkDecoder":
         """Return the decoder of chunks that lack some of the codecs: bit n stands for the n-th in order of encoding."""
+        return chunk_decoder(self.codecs_of(mask), chunks=self.chunks, stored=self.stored, order=self.order)
+
+    def codecs_of(self, mask: int = 0) -> tuple[Codec, ...]:
+        """Return the codecs that a chunk with that mask went through, in the order of encoding."""
         codecs = [codec for codec, _ in reversed(self.stages)]
-        kept = [codec for n, codec in enumerate(codecs) if not mask >> n & 1]
-        return chunk_decoder(kept, chunks=self.chunks, stored=self.stored, order=self.order)
+        return tuple([codec for n, codec in enumerate(codecs) if not mask >> n & 1])
 
 
 def chunk_decoder(
@@ -113,9 +116,10 @@ def numcodec(*config: tuple[str, Any]) -> Any:
 
     Imported on first use: a tenth of a second that only encoded arrays need to spend.
     """
-    from numcodecs.registry import get_codec  # type: ignore[import-untyped,unused-ignore]
+    # The package, not its registry: that is filled only once all of it is imported, maybe by another thread.
+    import numcodecs  # type: ignore[import-untyped,unused-ignore]
 
-    return get_codec(dict(config))
+    return numcodecs.get_codec(dict(config))
 
 
 def _undo(codec: Codec, data: ByteArray, size: Size, key: str) -> ByteArray:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import InternalError
-from hyperslab.layout.codecs import Size
+from hyperslab.layout.codecs import Codec, Size
 from hyperslab.layout.table import ChunkTable
 
 __all__ = ["ChunkKeys", "Decoder", "FileVersion", "Keys", "Layout", "ShardIndex", "SingleKey"]
@@ -88,6 +88,10 @@ class Decoder(Protocol):
 
     def for_mask(self, mask: int) -> "Decoder":
         """Return the decoder of chunks that were stored without the filters whose bits are set."""
+        ...
+
+    def codecs_of(self, mask: int = 0) -> tuple[Codec, ...]:
+        """Return the codecs that a chunk with that mask went through, in the order of encoding."""
         ...
 
 

@@ -7,11 +7,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces
+from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces, cells_of
 from hyperslab.plan.plan import Plan
 from hyperslab.plan.ranges import Ints
 
-__all__ = ["Line", "Way", "breakdown", "cells_of", "count_objects", "shares_of", "ways_of"]
+__all__ = ["Line", "Way", "breakdown", "count_objects", "shares_of", "ways_of"]
 
 
 class Way(IntEnum):
@@ -23,6 +23,7 @@ class Way(IntEnum):
     MAP = 3
     CACHE = 4
     ABSENT = 5
+    CALL = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +52,13 @@ def breakdown(plan: Plan) -> tuple[Line, ...]:
         return tuple(lines) if plan.chunk_count else ()
     ways, needed = ways_of(plan), _needed_of(plan)
     ranged = (ways == Way.RANGE) | (ways == Way.LOOKUP)
-    whole_bytes = estimate.fetched_bytes - plan.requests.nbytes
+    whole_bytes = estimate.fetched_bytes - estimate.reply_bytes - plan.requests.nbytes
     known = not plan.lookups
     lines = [
         Line(Way.LOOKUP, 0, len(plan.lookups), 0, estimate.lookup_bytes),
         _line(Way.RANGE, ranged, needed, len(plan.requests), plan.requests.nbytes, exact=known),
         _line(Way.GET, ways == Way.GET, needed, len(plan.wholes), whole_bytes, exact=False),
+        _line(Way.CALL, ways == Way.CALL, needed, len(plan.calls), estimate.reply_bytes),
         _line(Way.CACHE, ways == Way.CACHE, needed, 0, 0),
         _line(Way.ABSENT, ways == Way.ABSENT, needed, 0, 0),
     ]
@@ -79,6 +81,8 @@ def ways_of(plan: Plan) -> npt.NDArray[np.uint8]:
         ways[plan.needs.owners[looked_up[plan.needs.objects]]] = Way.LOOKUP
     for owners in plan.wholes.values():
         ways[owners] = Way.GET
+    for call in plan.calls:
+        ways[list(call.owners)] = Way.CALL
     ways[plan.cached] = Way.CACHE
     return ways
 
@@ -99,6 +103,10 @@ def shares_of(plan: Plan) -> npt.NDArray[np.float64]:
             shares[needs.owners] = (inside / sizes)[needs.units]
     for owners in plan.wholes.values():
         shares[owners] = 1.0
+    if plan.calls:
+        called = [owner for call in plan.calls for owner in call.owners]
+        sizes = np.concatenate([np.full(len(read), read.layout.chunk_nbytes) for read in plan.reads])
+        shares[called] = _needed_of(plan)[called] / np.maximum(sizes[called], 1)
     return shares
 
 
@@ -109,17 +117,6 @@ def _covered(starts: Ints, stops: Ints, places: Ints) -> Ints:
     beyond = np.where(before > 0, stops[np.maximum(before, 1) - 1] - places, 0)
     covered: Ints = sums[before] - np.maximum(beyond, 0)
     return covered
-
-
-def cells_of(pieces: Pieces) -> Ints:
-    """Return how many cells each piece gives."""
-    if isinstance(pieces, PointPieces):
-        return np.diff(pieces.bounds)
-    cells = np.ones(1, np.int64)
-    if isinstance(pieces, BoxPieces):
-        for part in pieces.parts:
-            cells = np.multiply.outer(cells, np.array(part.counts, np.int64)).reshape(-1)
-    return cells
 
 
 def _needed_of(plan: Plan) -> Ints:

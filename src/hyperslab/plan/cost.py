@@ -1,12 +1,16 @@
 """The cost model: the only place that knows what requests and bytes cost in seconds and dollars.
 
-For one read of N requests, S bytes, the largest request M bytes:
+For one read of N requests, C of them calls of a function, S bytes of answers, the largest of them M bytes:
 
-    seconds = max(S / BW(min(N, t)), M / BW(1)) + latency × ceil(N / t) + client work × N
-    dollars = N × price of a request + S × price of a byte
+    seconds = max(S / BW, alone(M), calls + R / BW) + latency × ceil(N / t) + client work × N
+    calls   = start × ceil(C / a) + max(W / min(C, a), largest W of a call),   W = per chunk × chunks + per byte × F
+    dollars = (N - C) × price of a request + S × price of a byte
+              + C × price of a call + GETs inside × price of a request + GB-seconds × their price
     cost    = seconds + phi × dollars          (phi = infinity: dollars, then seconds)
 
-where t is the concurrency and BW the profile's bandwidth. Numbers and NumPy arrays both work.
+where t is the concurrency, BW the profile's bandwidth with min(N, t) in flight, alone(M) the time of one request by
+itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls run
+at once. Numbers and NumPy arrays both work.
 """
 
 from dataclasses import dataclass
@@ -15,17 +19,73 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.plan.prices import Prices
-from hyperslab.plan.profile import Profile
+from hyperslab.errors import InternalError
+from hyperslab.plan.prices import FunctionPrices, Prices
+from hyperslab.plan.profile import FunctionProfile, Profile
 
-__all__ = ["CostModel", "Estimate"]
+__all__ = ["Calls", "CostModel", "Estimate", "Fees", "FunctionModel"]
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionModel:
+    """A function beside the data: how it behaves, what it bills, what one call may give.
+
+    `reply_bytes` is the largest answer, `read_bytes` the most that one call may read, `chunk_bytes` the largest chunk
+    that it decodes.
+    """
+
+    profile: FunctionProfile
+    prices: FunctionPrices
+    memory_mb: int = 1769
+    reply_bytes: int = 4 << 20
+    read_bytes: int = 1 << 29
+    chunk_bytes: int = 1 << 27
+
+    @property
+    def second_usd(self) -> float:
+        """Dollars for a second that it runs."""
+        return self.prices.second_usd(self.memory_mb)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Calls:
+    """The calls of a plan, in figures: numbers, or arrays of them, one for each of several plans.
+
+    `read_bytes` is what the function reads in all, by `gets` requests of its own, one for each chunk; `reply_bytes` is
+    what it answers. `largest_…` are the same of one call.
+    """
+
+    count: Any = 0
+    read_bytes: Any = 0
+    largest_read: Any = 0
+    reply_bytes: Any = 0
+    largest_reply: Any = 0
+    gets: Any = 0
+    largest_gets: Any = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Fees:
+    """What a bill is made of, in dollars; `inside` is what the function's own requests to the store cost."""
+
+    requests: float = 0.0
+    transfer: float = 0.0
+    calls: float = 0.0
+    compute: float = 0.0
+    inside: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.requests + self.transfer + self.calls + self.compute + self.inside
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
     """What a plan is predicted to take.
 
-    `requests` and `fetched_bytes` are of the data; `lookups` and `lookup_bytes` of the indexes read before it.
+    `requests` and `fetched_bytes` are of the data; `lookups` and `lookup_bytes` of the indexes read before it. `calls`
+    of a function are apart from requests; what they answer, `reply_bytes`, is part of `fetched_bytes`. The function
+    itself reads `function_bytes` by `function_gets` requests, which takes it `function_s` over all calls.
     With `exact` false, bytes are an upper bound: the stored size of some chunk is not known beforehand.
     """
 
@@ -37,10 +97,16 @@ class Estimate:
     seconds: float = 0.0
     usd: float = 0.0
     exact: bool = True
+    calls: int = 0
+    reply_bytes: int = 0
+    function_bytes: int = 0
+    function_gets: int = 0
+    function_s: float = 0.0
 
     @property
     def all_requests(self) -> int:
-        return self.requests + self.lookups
+        """All that is sent: for data, for indexes, and calls."""
+        return self.requests + self.lookups + self.calls
 
     @property
     def all_bytes(self) -> int:
@@ -58,46 +124,114 @@ class CostModel:
     prices: Prices
     phi: float = 0.0
     end_requests: int = 1
+    function: FunctionModel | None = None
 
-    def seconds(self, requests: Any, nbytes: Any, largest: Any = 0) -> Any:
-        """Predicted seconds; `largest` is the bytes of the largest single request."""
+    def seconds(self, requests: Any, nbytes: Any, largest: Any = 0, calls: Calls | None = None) -> Any:
+        """Predicted seconds of some requests, and calls beside them; `largest` is the bytes of the largest request."""
         profile = self.profile
-        shared, alone = nbytes / profile.rate_of(requests), largest / profile.stream_bandwidth
+        if calls is not None:
+            return self._seconds_with(requests, nbytes, largest, calls)
+        shared, alone = nbytes / profile.rate_of(requests), profile.alone_s(largest)
         transfer = max(shared, alone) if isinstance(requests, int) else np.maximum(shared, alone)
         waves = (requests + (profile.concurrency - 1)) // profile.concurrency
         return transfer + profile.latency_s * waves + profile.request_s * requests
 
-    def usd(self, requests: Any, nbytes: Any) -> Any:
+    def _seconds_with(self, requests: Any, nbytes: Any, largest: Any, calls: Calls) -> Any:
+        profile = self.profile
+        everything = requests + calls.count
+        rate = profile.rate_of(everything)
+        answers = np.maximum(calls.reply_bytes / rate, profile.alone_s(calls.largest_reply))
+        called = np.where(np.asarray(calls.count) > 0, self.call_seconds(calls) + answers, 0.0)
+        transfer = np.maximum(np.maximum((nbytes + calls.reply_bytes) / rate, profile.alone_s(largest)), called)
+        waves = (everything + (profile.concurrency - 1)) // profile.concurrency
+        seconds = transfer + profile.latency_s * waves + profile.request_s * everything
+        return seconds if isinstance(seconds, np.ndarray) and seconds.ndim else float(seconds)
+
+    def call_seconds(self, calls: Calls) -> Any:
+        """How long the calls take beside the data, all together."""
+        function = self._function().profile
+        at_once = np.maximum(1, np.minimum(calls.count, min(function.at_once, self.profile.concurrency)))
+        waves = -(-calls.count // at_once)
+        work = function.chunk_s * calls.gets + function.byte_s * calls.read_bytes
+        largest = function.chunk_s * calls.largest_gets + function.byte_s * calls.largest_read
+        return function.start_s * waves + np.maximum(work / at_once, largest)
+
+    def function_seconds(self, calls: Calls) -> Any:
+        """How long the calls run, one added to the other: what is billed."""
+        function = self._function()
+        ran = function.profile.seconds(calls.read_bytes, calls.gets, calls.count)
+        return np.maximum(ran, function.prices.least_s * calls.count)
+
+    def usd(self, requests: Any, nbytes: Any, calls: Calls | None = None) -> Any:
         """Dollars billed."""
-        return requests * self.prices.request_usd + nbytes * self.prices.byte_usd
+        direct = requests * self.prices.request_usd + nbytes * self.prices.byte_usd
+        if calls is None:
+            return direct
+        seconds = self.function_seconds(calls)
+        return direct + self.call_usd(calls.count, seconds, calls.gets, calls.read_bytes, calls.reply_bytes)
+
+    def call_usd(self, count: Any, seconds: Any, gets: Any, read_bytes: Any, reply_bytes: Any) -> Any:
+        """Dollars billed for calls: themselves, the seconds they ran, what they read inside, what they answered."""
+        function, prices = self._function(), self.prices
+        inside = gets * prices.request_usd + read_bytes * prices.inside_byte_usd
+        called = count * function.prices.call_usd + seconds * function.second_usd
+        return called + inside + reply_bytes * prices.reply_byte_usd
+
+    def extra_usd(self, estimate: Estimate) -> float:
+        """Dollars that an estimate's calls cost beyond what as many requests and bytes would; negative if less."""
+        if not estimate.calls:
+            return 0.0
+        gets, read, reply = estimate.function_gets, estimate.function_bytes, estimate.reply_bytes
+        called = self.call_usd(estimate.calls, estimate.function_s, gets, read, reply)
+        return float(called - self.usd(estimate.calls, reply))
+
+    def fees(self, estimate: Estimate) -> Fees:
+        """Split the dollars of an estimate by what they are for."""
+        prices, direct_bytes = self.prices, estimate.all_bytes - estimate.reply_bytes
+        requests = (estimate.requests + estimate.lookups) * prices.request_usd
+        transfer = direct_bytes * prices.byte_usd + estimate.reply_bytes * prices.reply_byte_usd
+        if not estimate.calls:
+            return Fees(requests, transfer)
+        function = self._function()
+        inside = estimate.function_gets * prices.request_usd + estimate.function_bytes * prices.inside_byte_usd
+        calls, compute = estimate.calls * function.prices.call_usd, estimate.function_s * function.second_usd
+        return Fees(requests, transfer, calls, compute, inside)
+
+    def _function(self) -> FunctionModel:
+        if self.function is None:
+            raise InternalError("a call, without a function to be called")
+        return self.function
 
     def write_usd(self, puts: int) -> float:
         """Dollars billed for objects written; the bytes sent, and deleting, are free."""
         return puts * self.prices.put_usd
 
-    def cost(self, requests: Any, nbytes: Any, largest: Any = 0) -> Any:
+    def cost(self, requests: Any, nbytes: Any, largest: Any = 0, calls: Calls | None = None) -> Any:
         """Seconds + phi × dollars. With phi = infinity: dollars alone (see `best` for ties)."""
         if isinf(self.phi):
-            return self.usd(requests, nbytes)
-        seconds = self.seconds(requests, nbytes, largest)
-        return seconds + self.phi * self.usd(requests, nbytes) if self.phi else seconds
+            return self.usd(requests, nbytes, calls)
+        seconds = self.seconds(requests, nbytes, largest, calls)
+        return seconds + self.phi * self.usd(requests, nbytes, calls) if self.phi else seconds
 
-    def rank(self, requests: int, nbytes: int, largest: int = 0) -> tuple[float, float]:
+    def rank(self, requests: int, nbytes: int, largest: int = 0, calls: Calls | None = None) -> tuple[float, float]:
         """Return what one plan is compared with others by: its cost; with phi = infinity, then its seconds."""
-        cost = self.cost(requests, nbytes, largest)
-        return cost, self.seconds(requests, nbytes, largest) if isinf(self.phi) else 0.0
+        cost = self.cost(requests, nbytes, largest, calls)
+        if not isinf(self.phi):
+            return cost, 0.0
+        # Dollars are sums of tiny parts: those that differ by rounding alone are equal.
+        return float(f"{cost:.12e}"), self.seconds(requests, nbytes, largest, calls)
 
-    def best(self, requests: Any, nbytes: Any, largest: Any = 0) -> int:
+    def best(self, requests: Any, nbytes: Any, largest: Any = 0, calls: Calls | None = None) -> int:
         """Return the index of the cheapest of several plans; the first of equals.
 
         >>> model = CostModel(Profile.named("s3"), Prices.named("aws"), inf)
         >>> model.best(np.array([9, 1]), np.array([10, 10]))
         1
         """
-        cost = self.cost(requests, nbytes, largest)
+        cost = self.cost(requests, nbytes, largest, calls)
         if isinf(self.phi):
             # Equal dollars: the quicker one.
-            cost = np.where(cost <= cost.min() * (1 + 1e-12), self.seconds(requests, nbytes, largest), inf)
+            cost = np.where(cost <= cost.min() * (1 + 1e-12), self.seconds(requests, nbytes, largest, calls), inf)
         return int(cost.argmin())
 
     def gap_bytes(self) -> float:
@@ -131,10 +265,16 @@ class CostModel:
         lookups: int = 0,
         lookup_bytes: int = 0,
         exact: bool = True,
+        calls: Calls | None = None,
     ) -> Estimate:
-        """Price a plan: lookups first, then data."""
-        seconds = float(self.seconds(requests, fetched, largest)) if requests else 0.0
+        """Price a plan: lookups first, then data; `fetched` is without what calls answer."""
+        seconds = float(self.seconds(requests, fetched, largest, calls)) if requests or calls is not None else 0.0
         if lookups:
             seconds += float(self.seconds(lookups, lookup_bytes))
-        usd = float(self.usd(requests + lookups, fetched + lookup_bytes))
-        return Estimate(requests, needed, fetched, lookups, lookup_bytes, seconds, usd, exact)
+        usd = float(self.usd(requests + lookups, fetched + lookup_bytes, calls))
+        if calls is None:
+            return Estimate(requests, needed, fetched, lookups, lookup_bytes, seconds, usd, exact)
+        return Estimate(
+            requests, needed, fetched + calls.reply_bytes, lookups, lookup_bytes, seconds, usd, exact,
+            calls.count, calls.reply_bytes, calls.read_bytes, calls.gets, float(self.function_seconds(calls)),
+        )  # fmt: skip

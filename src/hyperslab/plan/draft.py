@@ -1,15 +1,17 @@
 """What reads need, gathered read by read: ranges of objects, whole objects, indexes to look up first."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
 
 from hyperslab.errors import IntegrityError
 from hyperslab.layout import ChunkTable, Layout
+from hyperslab.layout.wire import travels
+from hyperslab.plan.calls import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
 from hyperslab.plan.cost import CostModel, Estimate
-from hyperslab.plan.pieces import BoxPieces, Pieces
+from hyperslab.plan.pieces import BoxPieces, Pieces, cells_of, listed_of
 from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
 from hyperslab.plan.shards import choose_wholes
 
@@ -45,10 +47,12 @@ class Draft:
     unknown: dict[int, int] = field(default_factory=dict)
     needed_bytes: int = 0
     exact: bool = True
+    reads: list[Pieces] = field(default_factory=list)
 
     def add(self, read: Pieces) -> None:
         """Take in what a read needs; its pieces get the next owners' numbers."""
         self.bases.append(self.count)
+        self.reads.append(read)
         if read.layout.packed:
             self._add_packed(read)
         elif read.layout.plain:
@@ -62,8 +66,50 @@ class Draft:
         """Return the ranges needed by all reads."""
         return Needs.joined(self.needs) if self.needs else Needs.nothing()
 
-    def estimate(self, requests: Ranges) -> Estimate:
-        """Price the plan with these requests for its ranges."""
+    def offers(self, needs: Needs) -> Offers:
+        """Return the chunks that a function could cut: of those that are decided on, the ones that fit in a call."""
+        replies = [self._replies(read) for read in self.reads]
+        reply_of = np.concatenate(replies) if replies else np.zeros(0, np.int64)
+        listed = [np.broadcast_to(listed_of(read), len(read)) for read in self.reads]
+        listed_by = np.concatenate(listed) if listed else reply_of
+        owner_of = np.full(len(needs.chunks.objects), -1, np.int64)
+        owner_of[needs.units] = needs.owners
+        firsts, lasts, _ = needs.reaches()
+        units = np.flatnonzero((owner_of >= 0) & ~np.isin(needs.chunks.objects, list(self.lookups)))
+        # Two reads of one object, and a shard fetched for its index, are not called for.
+        alone = [
+            n for n, owners in self.wholes.items() if len(owners) == 1 and self._layout_of(owners[0]).index is None
+        ]
+        objects = np.array(alone, np.int64)
+        owners = np.concatenate([owner_of[units], np.array([self.wholes[n][0] for n in alone], np.int64)])
+        read = np.concatenate([(lasts - firsts)[units], np.array([self.whole_bytes[n] for n in alone], np.int64)])
+        columns = (
+            owners,
+            np.concatenate([units, np.full(len(alone), -1, np.int64)]),
+            np.concatenate([needs.chunks.objects[units], objects]),
+            reply_of[owners],
+            read,
+            listed_by[owners],
+        )
+        function = self.model.function
+        fits = (columns[3] >= 0) & (columns[5] <= MOST_LISTED)
+        if function is not None:
+            fits &= (columns[3] + CALL_HEAD_BYTES <= function.reply_bytes) & (read <= function.read_bytes)
+        return Offers(*[column[fits] for column in columns])
+
+    def _replies(self, read: Pieces) -> Ints:
+        """Return the bytes that the answer for each piece has, -1 where no function can cut it."""
+        layout, function = read.layout, self.model.function
+        too_large = function is not None and not layout.plain and layout.chunk_nbytes > function.chunk_bytes
+        if too_large or travels(layout) is not None:
+            return np.full(len(read), -1, np.int64)
+        return cells_of(read) * layout.stored.itemsize + CHUNK_HEAD_BYTES
+
+    def _layout_of(self, owner: int) -> Layout:
+        return self.reads[int(np.searchsorted(self.bases, owner, side="right")) - 1].layout
+
+    def estimate(self, requests: Ranges, calls: tuple[Call, ...] = ()) -> Estimate:
+        """Price the plan with these requests for its ranges, and these calls."""
         whole_bytes = list(self.whole_bytes.values())
         count, fetched = len(requests), requests.nbytes
         largest = max([requests.largest, *whole_bytes])
@@ -76,7 +122,9 @@ class Draft:
             largest=max([largest, *whole_bytes]),
             lookups=sum([self._lookup_requests(read.layout) for read in self.lookups.values()]),
             lookup_bytes=sum([read.layout.index.nbytes for read in self.lookups.values() if read.layout.index]),
-            exact=self.exact and not self.lookups,
+            # How long the header of a call's answer is, depends on what the store names versions by.
+            exact=self.exact and not self.lookups and not calls,
+            calls=figures_of(calls),
         )
 
     def _lookup_requests(self, layout: Layout) -> int:
@@ -140,7 +188,7 @@ class Draft:
                 self.cached.append(self.count + piece)
             else:
                 wanted.setdefault(self._number(key), []).append((piece, inner))
-        wholes = self._wholes_of(layout, {n: len(pairs) for n, pairs in wanted.items()})
+        wholes = self._wholes_of(read, {n: len(pairs) for n, pairs in wanted.items()})
         extents: list[tuple[int, int, int, int]] = []
         for number, pairs in wanted.items():
             if number in wholes:
@@ -160,8 +208,9 @@ class Draft:
         if extents:
             self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
 
-    def _wholes_of(self, layout: Layout, wanted: dict[int, int]) -> set[int]:
+    def _wholes_of(self, read: Pieces, wanted: dict[int, int]) -> set[int]:
         """Say which shards to fetch whole, given how many chunks are wanted of each."""
+        layout = read.layout
         unknown = {number: count for number, count in wanted.items() if self._table(layout, number) is None}
         if self.settled:
             return set(unknown)
@@ -169,7 +218,12 @@ class Draft:
         wholes = self.wholes.keys() & unknown.keys()
         if self.choose:
             open_choice = {n: unknown[n] for n in unknown if n not in wholes and n not in self.lookups}
-            wholes |= choose_wholes(layout, open_choice, self.model)
+            model = (
+                self.model
+                if self.model.function is None or travels(layout) is None
+                else replace(self.model, function=None)
+            )
+            wholes |= choose_wholes(layout, open_choice, model, read.cells * layout.stored.itemsize)
         return wholes
 
     def _table(self, layout: Layout, number: int) -> ChunkTable | None:

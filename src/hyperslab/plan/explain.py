@@ -5,6 +5,7 @@ from dataclasses import dataclass, fields
 from math import isinf, prod
 from typing import Any, Protocol, get_args
 
+from hyperslab.layout.wire import travels
 from hyperslab.plan.breakdown import breakdown, count_objects
 from hyperslab.plan.cost import Estimate
 from hyperslab.plan.narrate import (
@@ -35,6 +36,7 @@ class Measured(Protocol):
 
     requests: int
     lookups: int
+    calls: int
     bytes: int
     retries: int
     cache_hits: int
@@ -103,14 +105,19 @@ class Explanation:
         array         shape, dtype, chunks, shards (None without), nbytes
         selection     key (as typed), shape (of the result), cells (different ones), nbytes
         chunks        touched, of (all of the array), objects (that hold the touched ones)
-        method        "optimiser", "map", "get", "merge", "fetch" or "paper"; forced: whether the caller named it
-        ways          one for each way that bytes come ("LOOKUP", "RANGE", "GET", "MAP", "CACHE", "ABSENT"):
+        method        "optimiser", "map", "get", "merge", "fetch", "paper" or "call"
+        forced        whether the caller named the method
+        ways          one for each way that bytes come ("LOOKUP", "RANGE", "GET", "CALL", "MAP", "CACHE", "ABSENT"):
                       way, chunks, requests, needed_bytes, fetched_bytes, exact
-        predicted     requests, needed_bytes, fetched_bytes, lookups, lookup_bytes, seconds, usd, exact
+        predicted     requests, needed_bytes, fetched_bytes, lookups, lookup_bytes, seconds, usd, exact, calls,
+                      reply_bytes, function_bytes, function_gets, function_s
+        fees          dollars for requests, transfer, calls, compute, inside (the function's own requests)
         alternatives  one for each: method, the same figures as `predicted`, cost_ratio (to the chosen one);
                       or method and not_tried
-        model         profile (name, typical, latency_s, concurrency, stream_bytes_per_s, best_bytes_per_s),
-                      prices (name, dated, request_usd, byte_usd), phi (a number, or "infinity")
+        model         profile (name, typical, measured_at, latency_s, concurrency, stream_bytes_per_s,
+                      best_bytes_per_s), prices (name, dated, provider, region, tier, location, source, request_usd,
+                      byte_usd, put_usd), function (None, or start_s, byte_s, chunk_s, cold_s, at_once, call_usd,
+                      second_usd, reply_bytes), phi (a number, or "infinity")
         """
         layout = self.plan.reads[0].layout
         return {
@@ -137,6 +144,7 @@ class Explanation:
             "forced": self.plan.method is not None,
             "ways": [_fields_of(line) | {"way": line.way.name} for line in breakdown(self.plan)],
             "predicted": _fields_of(self.plan.estimate),
+            "fees": _fields_of(self.plan.model.fees(self.plan.estimate)),
             "alternatives": [_alternative_dict(each) for each in self.alternatives],
             "model": _model_dict(self.plan),
         }
@@ -155,6 +163,7 @@ class Analysis:
         pairs = {
             "requests": (predicted.requests, measured.requests),
             "lookups": (predicted.lookups, measured.lookups),
+            "calls": (predicted.calls, measured.calls),
             "bytes": (predicted.all_bytes, measured.bytes),
             "seconds": (predicted.seconds, measured.seconds),
             "usd": (predicted.usd, measured.usd),
@@ -176,8 +185,8 @@ class Analysis:
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation's values and two more: `measured` and `error_percent`.
 
-        measured       requests, lookups, bytes, retries, cache_hits, seconds, usd
-        error_percent  requests, lookups, bytes, seconds, usd: (predicted - measured) / measured × 100;
+        measured       requests, lookups, calls, bytes, retries, cache_hits, seconds, usd
+        error_percent  requests, lookups, calls, bytes, seconds, usd: (predicted - measured) / measured × 100;
                        None where nothing was measured but something was predicted
         """
         names = ("requests", "lookups", "bytes", "retries", "cache_hits", "seconds", "usd")
@@ -198,7 +207,9 @@ def explain(
     kept: plans of many ranges are large.
     """
     chosen = plan(method)
-    names: tuple[Method | None, ...] = (None, *get_args(Method))
+    names: list[Method | None] = [None, *get_args(Method)]
+    if chosen.model.function is None:
+        names.remove("call")
     others = tuple(_try(name, chosen, plan) for name in names if name != method)
     return Explanation(url, selection, chosen, others, run)
 
@@ -223,6 +234,8 @@ def _too_much(method: Method | None, chosen: Plan) -> str:
         most_chunks, most_ranges = _MOST_PAPER_CHUNKS, _MOST_PAPER_RANGES
     if chosen.chunk_count > most_chunks:
         return f"too many chunks ({chosen.chunk_count:,})"
+    if method == "call":
+        return next((reason for read in chosen.reads if (reason := travels(read.layout)) is not None), "")
     ranges = sum(read.run_count for read in chosen.reads)
     return f"too many ranges ({ranges:,})" if ranges > most_ranges else ""
 
@@ -262,11 +275,26 @@ def _model_dict(plan: Plan) -> dict[str, Any]:
         "profile": {
             "name": profile.name,
             "typical": is_typical(profile),
+            "measured_at": profile.measured_at,
             "latency_s": profile.latency_s,
             "concurrency": profile.concurrency,
             "stream_bytes_per_s": profile.stream_bandwidth,
             "best_bytes_per_s": max(profile.bandwidth),
         },
-        "prices": _fields_of(prices),
+        "prices": {name: getattr(prices, name) for name in _PRICES},
+        "function": _function_dict(plan),
         "phi": "infinity" if isinf(phi) else phi,
     }
+
+
+_PRICES = (
+    "name", "dated", "provider", "region", "tier", "location", "source", "request_usd", "byte_usd", "put_usd",
+)  # fmt: skip
+
+
+def _function_dict(plan: Plan) -> dict[str, Any] | None:
+    function = plan.model.function
+    if function is None:
+        return None
+    figures = {"call_usd": function.prices.call_usd, "second_usd": function.second_usd}
+    return _fields_of(function.profile) | figures | {"reply_bytes": function.reply_bytes}

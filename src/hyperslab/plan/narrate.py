@@ -22,6 +22,7 @@ _WAYS = {
     Way.LOOKUP: "LOOKUP  a shard's index",
     Way.RANGE: "RANGE   part of an object",
     Way.GET: "GET     a whole object",
+    Way.CALL: "CALL    cut beside the data",
     Way.MAP: "MAP     of a local file",
     Way.CACHE: "CACHE   at hand",
     Way.ABSENT: "ABSENT  known not to be stored",
@@ -33,6 +34,16 @@ _METHODS = {
     "merge": "one range a chunk",
     "fetch": "only the needed bytes",
     "paper": "ArrayMorph's Algorithm 1",
+    "call": "cut by the function",
+}
+
+# The parts of a fee, in the order in which they are told.
+_FEES = {
+    "requests": "requests",
+    "transfer": "transfer",
+    "calls": "calls",
+    "compute": "the function's time",
+    "inside": "the function's own requests",
 }
 
 
@@ -40,9 +51,10 @@ def explanation_report(explanation: "Explanation") -> Report:
     """Tell what a read will send, what else could have been sent, and by which figures that was weighed."""
     plan = explanation.plan
     alternatives = _alternatives_table(plan, explanation.alternatives)
+    predicted = Facts((*_prediction(plan), *_why(plan, explanation.alternatives)))
     return Report(
         printable(explanation.url),
-        (Facts(_subject(explanation)), _ways_table(plan), Facts(_prediction(plan)), alternatives, Facts(_model(plan))),
+        (Facts(_subject(explanation)), _ways_table(plan), predicted, alternatives, Facts(_model(plan))),
     )
 
 
@@ -102,18 +114,26 @@ def _method_in_words(plan: Plan) -> str:
         return "nothing is selected, nothing is sent"
     if plan.direct:
         return "map: the cells are copied from memory-mapped files; a mapped chunk counts as one request"
-    if not plan.requests.nbytes and not plan.wholes:
+    if not plan.requests.nbytes and not plan.wholes and not plan.calls:
         return f"{method_name(plan)}: nothing is sent, all chunks are at hand or not stored"
     words = f"{method_name(plan)}: {_METHODS[method_name(plan)]}"
     if plan.method is not None:
         words += " (forced)"
     if plan.lookups:
         return words + "; the shards' indexes are asked for first, then the plan is made again"
+    if plan.calls:
+        called = sum(len(call.owners) for call in plan.calls)
+        words += f"; {say_count(called, 'chunk')} by {say_count(len(plan.calls), 'call')}"
+        return words + (f", the others by {say_count(_sent(plan), 'request')}" if _sent(plan) else "")
     if plan.wholes and not len(plan.requests):
         return f"{method_name(plan)}: whole objects; {_why_whole(plan)}"
     if plan.method is None:
         words += f"; {say_count(len(plan.needs), 'needed run')} of bytes by {say_count(len(plan.requests), 'request')}"
     return words
+
+
+def _sent(plan: Plan) -> int:
+    return len(plan.requests) + len(plan.wholes)
 
 
 def _why_whole(plan: Plan) -> str:
@@ -155,13 +175,35 @@ def _prediction(plan: Plan) -> tuple[tuple[str, str], ...]:
     estimate = plan.estimate
     bound = _bound(estimate.exact)
     figures = f"{bound}{say_seconds(estimate.seconds)} and {bound}{say_usd(estimate.usd)}"
-    return (("predicted", f"{figures}; requests and bytes are {_certainty(plan)}"),)
+    told = (("predicted", f"{figures}; requests and bytes are {_certainty(plan)}"),)
+    fees = plan.model.fees(estimate)
+    parts = [(name, getattr(fees, name)) for name in _FEES if getattr(fees, name)]
+    if len(parts) < 2:
+        return told
+    return (*told, ("fee", ", ".join(f"{_FEES[name]} {say_usd(usd)}" for name, usd in parts)))
+
+
+def _why(plan: Plan, alternatives: tuple["Alternative", ...]) -> tuple[tuple[str, str], ...]:
+    """Say why chunks are called for, or why not, where there is a function."""
+    if plan.model.function is None or plan.method is not None or not plan.estimate.all_requests:
+        return ()
+    if plan.calls:
+        estimate = plan.estimate
+        read, reply = say_bytes(estimate.function_bytes), say_bytes(estimate.reply_bytes)
+        return (("why", f"the function reads {read} beside the data; {reply} of it travel"),)
+    other = next((each for each in alternatives if each.method == "call"), None)
+    if other is None or other.estimate is None:
+        return (("why", f"no calls: {other.not_tried}"),) if other is not None else ()
+    by_call = f"{say_seconds(other.estimate.seconds)} and {say_usd(other.estimate.usd)}"
+    return (("why", f"no calls: cut beside the data it would be {by_call}"),)
 
 
 def _certainty(plan: Plan) -> str:
     if plan.lookups:
         index = "index" if len(plan.lookups) == 1 else "indexes"
         return f"bounds: the {index} of {say_count(len(plan.lookups), 'shard')} must be read first"
+    if plan.calls and not plan.wholes:
+        return "exact, but for the headers of the calls' answers, which may be shorter"
     if plan.wholes:
         return "bounds: how small chunks were encoded is not known, so they count in full"
     layouts = [read.layout for read in plan.reads if not read.layout.complete]
@@ -195,7 +237,7 @@ def _short(method: str) -> str:
 def _figures(estimate: Estimate, ratio: float | None) -> tuple[str, ...]:
     bound = _bound(estimate.exact)
     return (
-        f"{estimate.requests:,}",
+        f"{estimate.requests + estimate.calls:,}",
         f"{estimate.lookups:,}",
         bound + say_bytes(estimate.all_bytes),
         bound + say_seconds(estimate.seconds),
@@ -207,6 +249,8 @@ def _figures(estimate: Estimate, ratio: float | None) -> tuple[str, ...]:
 def _model(plan: Plan) -> tuple[tuple[str, str], ...]:
     profile, prices = plan.model.profile, plan.model.prices
     kind = "typical, not measured" if is_typical(profile) else "as given"
+    if profile.measured_at is not None:
+        kind = f"measured {profile.measured_at[:10]}"
     behaviour = (
         f"{profile.name} ({kind}): {say_seconds(profile.latency_s)} a request, "
         f"{say_bytes(round(profile.stream_bandwidth))}/s a connection, "
@@ -215,11 +259,36 @@ def _model(plan: Plan) -> tuple[tuple[str, str], ...]:
     bill = f"{say_usd(prices.request_usd)} a request, {say_usd(prices.byte_usd * 1e9)} a GB"
     if not (prices.request_usd or prices.byte_usd):
         bill = "nothing is billed"
+    if prices.location:
+        bill += f", read from {_LOCATIONS[prices.location]}"
     return (
         ("profile", behaviour),
-        ("prices", f"{prices.name} ({prices.dated}): {bill}"),
+        *_function_facts(plan),
+        ("prices", f"{prices.name} ({prices.dated}): {bill}" if prices.dated else f"{prices.name}: {bill}"),
         ("weighing", say_phi(plan.model.phi)),
     )
+
+
+_LOCATIONS = {
+    "same-region": "the same region",
+    "other-region": "another region",
+    "internet": "the internet",
+}
+
+
+def _function_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
+    """Say how the function behaves and what it bills, if there is one."""
+    function = plan.model.function
+    if function is None:
+        return ()
+    profile, prices = function.profile, function.prices
+    kind = "measured" if profile == plan.model.profile.function else "typical, not measured"
+    words = f"{kind}: {say_seconds(profile.start_s)} a call, {say_seconds(profile.byte_s * 1e6)} a MB, "
+    words += f"{profile.at_once:,} at once"
+    words += f", the first {say_seconds(profile.cold_s)} more" if profile.cold_s else ""
+    if prices.call_usd or function.second_usd:
+        words += f"; {say_usd(prices.call_usd)} a call, {say_usd(function.second_usd)} a second"
+    return (("function", words),)
 
 
 def is_typical(profile: Profile) -> bool:
@@ -238,9 +307,11 @@ def _measured_table(analysis: "Analysis") -> Table:
     off = {name: _percent(value) for name, value in analysis.errors_percent().items()}
     bound = _bound(predicted.exact)
     hits = f"{len(analysis.explanation.plan.cached):,}"
+    called = predicted.calls or measured.calls
     rows = (
         ("requests", f"{predicted.requests:,}", f"{measured.requests:,}", off["requests"]),
         ("lookups", f"{predicted.lookups:,}", f"{measured.lookups:,}", off["lookups"]),
+        *([("calls", f"{predicted.calls:,}", f"{measured.calls:,}", off["calls"])] if called else []),
         ("bytes", bound + say_bytes(predicted.all_bytes), say_bytes(measured.bytes), off["bytes"]),
         ("retries", "0", f"{measured.retries:,}", ""),
         ("cache hits", hits, f"{measured.cache_hits:,}", ""),

@@ -7,11 +7,12 @@ where that one sets the pace, other groupings are tried.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.plan.cost import CostModel
+from hyperslab.plan.cost import Calls, CostModel
 from hyperslab.plan.ranges import Ints, Needs, Ranges, reach_of
 
 __all__ = ["MAX_REQUEST_BYTES", "fetch", "get", "merge", "optimise"]
@@ -22,10 +23,13 @@ MAX_REQUEST_BYTES = 64 << 20
 _MIN_CUT_BYTES = 1 << 18
 # A limit on the parts of a group that are considered, whatever the profile.
 _MOST_PARTS = 256
-# With so few gaps every grouping is tried; with more, a plan that is proven to be so near to the best will do;
-# with so many ranges the scan's own plan.
+# With so few gaps in each object, and in all, every grouping is tried; with more, a plan that is proven to be so near
+# to the best will do; with so many ranges the scan's own plan.
 _FEW_GAPS = 10
+_FEW_GAPS_IN_ALL = 32
 _FEW_RANGES = 64
+# Groupings of several objects are combined as long as there are not more than this many that none beats.
+_MOST_COMBINED = 1 << 16
 _MANY_RANGES = 1 << 16
 _NEAR = 1.02
 _ROUNDS = 4
@@ -63,12 +67,18 @@ def fetch(needs: Needs) -> Ranges:
 
 
 def optimise(
-    needs: Needs, model: CostModel, *, others: int = 0, other_bytes: int = 0, other_largest: int = 0
+    needs: Needs,
+    model: CostModel,
+    *,
+    others: int = 0,
+    other_bytes: int = 0,
+    other_largest: int = 0,
+    calls: Calls | None = None,
 ) -> Ranges:
     """Choose the cheapest requests for `needs` under `model`.
 
     `others`, `other_bytes` and `other_largest` are number, bytes and largest of the requests of the same read that
-    are decided already.
+    are decided already; so are `calls`.
 
     >>> from hyperslab.plan.prices import Prices
     >>> from hyperslab.plan.profile import Profile
@@ -83,7 +93,7 @@ def optimise(
     ranges = needs.merged(encoded_apart=True)
     if not len(ranges):
         return ranges
-    tariff = _Tariff(model, others, other_bytes, other_largest)
+    tariff = _Tariff(model, others, other_bytes, other_largest, calls)
     gaps = _Gaps.between(ranges, model.profile.most_in_flight)
     best = tariff.best(gaps.requests, gaps.nbytes)
     # No plan costs less than this: it is that of the scan's best if the largest request did not matter.
@@ -91,12 +101,12 @@ def optimise(
     count = max(0, best - gaps.cuts)
     grouped = gaps.group(ranges, count)
     plan = _cut_well(grouped, ranges, tariff)
-    few = len(gaps.ascending) <= _FEW_GAPS and len(ranges) <= _FEW_RANGES
+    few = len(ranges) <= _FEW_RANGES and gaps.few
     exact = few and plan is grouped
     if len(ranges) > _MANY_RANGES or tariff.is_near(plan, bound, 1.0 if exact else _NEAR):
         return plan
-    if few:
-        plan = min(plan, _cut_well(_best_of_all(ranges, gaps, tariff), ranges, tariff), key=tariff.price)
+    if few and (best_of_all := _best_of_all(ranges, gaps, tariff)) is not None:
+        plan = min(plan, _cut_well(best_of_all, ranges, tariff), key=tariff.price)
     elif (ties := gaps.ties(count)) > count:
         # Rows of several chunks: equal parts of each chunk make better groups than equal parts of all.
         even = _cut_well(gaps.group(ranges, ties), ranges, tariff, finest=2 * ranges.largest)
@@ -112,17 +122,19 @@ class _Tariff:
     others: int
     other_bytes: int
     other_largest: int
+    calls: Calls | None = None
 
     def best(self, requests: Ints, nbytes: Ints, largest: Ints | int = 0) -> int:
         """Return the index of the cheapest of several plans."""
         if self.others:
             requests, nbytes = requests + self.others, nbytes + self.other_bytes
             largest = np.maximum(largest, self.other_largest)
-        return self.model.best(requests, nbytes, largest)
+        return self.model.best(requests, nbytes, largest, self.calls)
 
     def rank(self, requests: int, nbytes: int, largest: int = 0) -> tuple[float, float]:
         """Return what a plan is compared by."""
-        return self.model.rank(requests + self.others, nbytes + self.other_bytes, max(largest, self.other_largest))
+        largest = max(largest, self.other_largest)
+        return self.model.rank(requests + self.others, nbytes + self.other_bytes, largest, self.calls)
 
     def price(self, plan: Ranges) -> tuple[float, float]:
         """Return what requests are compared by."""
@@ -166,6 +178,17 @@ class _Gaps:
         requests = np.arange(len(steps), len(steps) - most, -1)
         return cls(sizes, steps[cuts + 1 : most], cuts, requests, steps[:most].cumsum())
 
+    @property
+    def few(self) -> bool:
+        """Whether every grouping can be tried."""
+        closable = len(self.ascending)
+        if closable <= _FEW_GAPS:
+            return True
+        if closable > _FEW_GAPS_IN_ALL:
+            return False
+        borders = np.flatnonzero(self.sizes >= _FAR)
+        return bool(np.diff(borders, prepend=-1, append=len(self.sizes)).max() <= _FEW_GAPS + 1)
+
     def ties(self, count: int) -> int:
         """Return how many gaps are no larger than the largest of the `count` smallest."""
         return int(self.ascending.searchsorted(self.ascending[count - 1], side="right")) if count else 0
@@ -192,17 +215,72 @@ def _join(ranges: Ranges, is_open: npt.NDArray[np.bool_]) -> Ranges:
     return Ranges(ranges.objects[heads], ranges.starts[heads], stops)
 
 
-def _best_of_all(ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges:
-    """Try every set of closed gaps; exact also in the largest request."""
-    closable = (gaps.sizes < _FAR).nonzero()[0]
-    count = len(closable)
-    first = np.ones((1 << count, len(ranges)), np.bool_)
-    first[:, closable + 1] = np.arange(1 << count)[:, None] >> np.arange(count) & 1
-    heads = np.maximum.accumulate(np.where(first, np.arange(len(ranges)), 0), axis=1)
-    largest = (ranges.stops - ranges.starts[heads]).max(axis=1)
-    nbytes = gaps.nbytes[0] + ~first[:, closable + 1] @ gaps.sizes[closable]
-    best = tariff.best(first.sum(axis=1), nbytes, largest)
-    return _join(ranges, first[best, 1:])
+def _best_of_all(ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges | None:
+    """Try every set of closed gaps, object by object; exact also in the largest request. None if they are too many."""
+    heads = [0, *(np.flatnonzero(gaps.sizes >= _FAR) + 1).tolist(), len(ranges)]
+    total, choices = _Groupings.nothing(), []
+    for low, high in pairwise(heads):
+        mine, opened = _groupings_of(ranges.starts[low:high], ranges.stops[low:high])
+        if len(total.count) * len(mine.count) > _MOST_COMBINED:
+            return None
+        total, before, which = total.beside(mine)
+        choices.append((low, opened, before, which))
+    at = tariff.best(total.count, total.nbytes, total.largest)
+    is_open = np.ones(len(ranges) - 1, np.bool_)
+    for low, opened, before, which in reversed(choices):
+        is_open[low : low + opened.shape[1]] = opened[which[at]]
+        at = before[at]
+    return _join(ranges, is_open)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groupings:
+    """Ways to group ranges, in columns: requests, their bytes, the largest."""
+
+    count: Ints
+    nbytes: Ints
+    largest: Ints
+
+    @staticmethod
+    def nothing() -> "_Groupings":
+        zero = np.zeros(1, np.int64)
+        return _Groupings(zero, zero, zero)
+
+    def beside(self, other: "_Groupings") -> tuple["_Groupings", Ints, Ints]:
+        """Combine the ways of two objects; return those that no other beats, and which of each they are."""
+        count = np.add.outer(self.count, other.count).reshape(-1)
+        nbytes = np.add.outer(self.nbytes, other.nbytes).reshape(-1)
+        largest = np.maximum.outer(self.largest, other.largest).reshape(-1)
+        kept = _unbeaten(count, nbytes, largest)
+        before, which = np.divmod(kept, len(other.count))
+        return _Groupings(count[kept], nbytes[kept], largest[kept]), before, which
+
+
+def _groupings_of(starts: Ints, stops: Ints) -> tuple[_Groupings, npt.NDArray[np.bool_]]:
+    """Return the ways to group the ranges of one object, but for those that others beat, and their open gaps."""
+    gaps = starts[1:] - stops[:-1]
+    count = len(gaps)
+    opened = (np.arange(1 << count)[:, None] >> np.arange(count) & 1).astype(np.bool_)
+    first = np.ones((1 << count, count + 1), np.bool_)
+    first[:, 1:] = opened
+    heads = np.maximum.accumulate(np.where(first, np.arange(count + 1), 0), axis=1)
+    largest = (stops - starts[heads]).max(axis=1)
+    nbytes = int((stops - starts).sum()) + ~opened @ gaps
+    number = first.sum(axis=1)
+    kept = _unbeaten(number, nbytes, largest)
+    return _Groupings(number[kept], nbytes[kept], largest[kept]), opened[kept]
+
+
+def _unbeaten(count: Ints, nbytes: Ints, largest: Ints) -> Ints:
+    """Return which of several plans no other beats, among those of as many requests."""
+    order = np.lexsort((largest, nbytes, count))
+    kept: list[int] = []
+    last, least = -1, 0
+    for at, number, size in zip(order.tolist(), count[order].tolist(), largest[order].tolist(), strict=True):
+        if number != last or size < least:
+            kept.append(at)
+            last, least = number, size
+    return np.array(kept)
 
 
 def _descend(plan: Ranges, count: int, ranges: Ranges, gaps: _Gaps, tariff: _Tariff) -> Ranges:

@@ -29,6 +29,7 @@ _COLOURS = {
     Way.MAP: "#009E73",
     Way.CACHE: "#8C8C8C",
     Way.ABSENT: "#E8E4D8",
+    Way.CALL: "#E69F00",
 }
 _NAMES = {
     Way.RANGE: "RANGE: part of an object",
@@ -37,6 +38,7 @@ _NAMES = {
     Way.MAP: "mapped local file",
     Way.CACHE: "in the cache",
     Way.ABSENT: "not stored",
+    Way.CALL: "CALL: cut by the function",
 }
 _UNTOUCHED = "#F7F7F7"
 _OUTLINE = "#111111"

@@ -13,7 +13,7 @@ from hyperslab.plan.ranges import Ints
 from hyperslab.selection import AxisParts, Points, Selection, project
 from hyperslab.selection.axis import MOST_CHUNKS, too_many_chunks
 
-__all__ = ["MOST_RUNS", "BoxPieces", "Pieces", "PointPieces", "pieces_of"]
+__all__ = ["MOST_RUNS", "BoxPieces", "Pieces", "PointPieces", "cells_of", "listed_of", "pieces_of"]
 
 # More ranges are not planned one by one: their requests alone would take hours.
 MOST_RUNS = 1 << 21
@@ -172,6 +172,30 @@ class PointPieces:
 
     def target(self, piece: int) -> Any:
         return self.order[self.bounds[piece] : self.bounds[piece + 1]]
+
+
+def cells_of(pieces: Pieces) -> Ints:
+    """Return how many cells each piece gives."""
+    if isinstance(pieces, PointPieces):
+        return np.diff(pieces.bounds)
+    cells = np.ones(1, np.int64)
+    if isinstance(pieces, BoxPieces):
+        for part in pieces.parts:
+            cells = np.multiply.outer(cells, np.array(part.counts, np.int64)).reshape(-1)
+    return cells
+
+
+def listed_of(pieces: Pieces) -> Ints | int:
+    """Return how many indices it takes to say which cells each piece wants, beside those of evenly spaced ones."""
+    if isinstance(pieces, PointPieces):
+        return np.diff(pieces.bounds) * len(pieces.local)
+    if not isinstance(pieces, BoxPieces) or all([part.picks is None for part in pieces.parts]):
+        return 0
+    listed = np.zeros(1, np.int64)
+    for part in pieces.parts:
+        mine = np.zeros(len(part), np.int64) if part.picks is None else np.array(part.counts, np.int64)
+        listed = np.add.outer(listed, mine).reshape(-1)
+    return listed
 
 
 def pieces_of(layout: Layout, selection: Selection | Points) -> BoxPieces | PointPieces:

@@ -1,14 +1,16 @@
 """The plan of a read: which requests are sent for which bytes, and what that is predicted to cost."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
 
-from hyperslab.errors import InvalidInputError
+from hyperslab.errors import InvalidInputError, UnsupportedError
 from hyperslab.layout import ChunkTable, Layout
+from hyperslab.layout.wire import travels
+from hyperslab.plan.calls import Call, choose_calls
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.plan.draft import Draft, IsCached
@@ -18,9 +20,9 @@ from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces
 from hyperslab.plan.ranges import Needs, Ranges
 from hyperslab.selection import AxisParts
 
-__all__ = ["Method", "Plan", "check_method", "direct_plan", "make_plan"]
+__all__ = ["Method", "Plan", "check_method", "direct_plan", "instead_of_calls", "make_plan"]
 
-Method = Literal["get", "merge", "fetch", "paper"]
+Method = Literal["get", "merge", "fetch", "paper", "call"]
 
 # Boxes of up to so many cells may have their plans remembered.
 _SMALL_CELLS = 4096
@@ -43,6 +45,7 @@ class Plan:
     of objects (numbers into `keys`) that hold the rows of `needs`; `wholes` are objects fetched as they are,
     with the owners that they serve; `absent` and `cached` are owners that need no request. While `lookups`
     (shards whose index is not known yet) is not empty, the plan is a bound: it is made again with the indexes.
+    `calls` are of a function beside the data; `call_needs` and `call_wholes` are what would be needed without it.
     A `direct` plan sends no requests: the cells are copied out of mapped files.
     """
 
@@ -60,11 +63,20 @@ class Plan:
     estimate: Estimate
     chunk_count: int = 0
     direct: bool = False
+    calls: tuple[Call, ...] = ()
+    call_needs: Needs = _NO_NEEDS
+    call_wholes: dict[int, list[int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         from hyperslab.plan.explain import describe  # told by the room's last file, which knows plans
 
         return describe(self)
+
+    @property
+    def largest_bytes(self) -> int:
+        """The most bytes that one request, or call, brings."""
+        wholes = [self.reads[self.read_of(owners[0])[0]].layout.stored_size.nbytes for owners in self.wholes.values()]
+        return max([self.requests.largest, *wholes, *[call.reply_bytes for call in self.calls]])
 
     def read_of(self, owner: int) -> tuple[int, int]:
         """Return the read that an owner belongs to, and its piece."""
@@ -91,7 +103,9 @@ def make_plan(
     """
     if method == "fetch" and sum([read.run_count for read in reads]) > MOST_RUNS:
         raise InvalidInputError(f"method 'fetch' would send over {MOST_RUNS:,} requests; use another, or read less")
-    if method is None and len(reads) == 1 and _is_small_box(reads[0]):
+    if method == "call":
+        _check_callable(reads, model)
+    if method is None and model.function is None and len(reads) == 1 and _is_small_box(reads[0]):
         return _plan_small_box(reads[0], model)
     return _plan_any(reads, model, method, tables or {}, is_cached, settled)
 
@@ -120,11 +134,56 @@ def _plan_any(
     for read in reads:
         draft.add(read)
     needs = draft.all_needs()
+    if model.function is not None and method in (None, "call"):
+        return _plan_with_calls(draft, needs, method)
     requests = _choose(needs, model, method, list(draft.whole_bytes.values()))
     return Plan(
         model, method, tuple(reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes, draft.lookups,
         draft.absent, draft.cached, draft.estimate(requests), draft.count,
     )  # fmt: skip
+
+
+def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
+    """Choose among all three ways."""
+    choice = choose_calls(needs, draft.whole_bytes, draft.offers(needs), draft.model, all_of_them=method == "call")
+    call_wholes = {number: draft.wholes.pop(number) for number in choice.objects}
+    for number in choice.objects:
+        del draft.whole_bytes[number]
+    called, rest = (needs.only(choice.units), needs.without(choice.units)) if len(choice.units) else (_NO_NEEDS, needs)
+    return Plan(
+        draft.model, method, tuple(draft.reads), tuple(draft.bases), draft.keys, rest, choice.requests, draft.wholes,
+        draft.lookups, draft.absent, draft.cached, draft.estimate(choice.requests, choice.calls), draft.count,
+        calls=choice.calls, call_needs=called, call_wholes=call_wholes,
+    )  # fmt: skip
+
+
+def _check_callable(reads: Sequence[Pieces], model: CostModel) -> None:
+    if model.function is None:
+        raise InvalidInputError("method 'call' needs a function beside the data: Session(function=…)")
+    for read in reads:
+        if (reason := travels(read.layout)) is not None:
+            raise UnsupportedError(f"method 'call' cannot be used here: {reason}; leave it out")
+
+
+def instead_of_calls(plan: Plan, failed: Sequence[Call], model: CostModel) -> Plan:
+    """Plan what some calls were to bring once more, by requests alone."""
+    owners = {owner for call in failed for owner in call.owners}
+    rows = np.isin(plan.call_needs.owners, list(owners))
+    needs = plan.call_needs.only(plan.call_needs.units[rows])
+    wholes = {number: mine for number, mine in plan.call_wholes.items() if owners.issuperset(mine)}
+    sizes = [plan.reads[plan.read_of(mine[0])[0]].layout.stored_size for mine in wholes.values()]
+    whole_bytes = [size.nbytes for size in sizes]
+    requests = _choose(needs, model, None, whole_bytes)
+    estimate = model.estimate(
+        requests=len(requests) + len(wholes),
+        needed=int((needs.stops - needs.starts).sum()) + sum(whole_bytes),
+        fetched=requests.nbytes + sum(whole_bytes),
+        largest=max([requests.largest, *whole_bytes]),
+        exact=all([size.exact for size in sizes]),
+    )
+    return Plan(
+        model, None, plan.reads, plan.bases, plan.keys, needs, requests, wholes, {}, [], [], estimate, len(owners)
+    )
 
 
 def _choose(needs: Needs, model: CostModel, method: Method | None, whole_bytes: list[int]) -> Ranges:

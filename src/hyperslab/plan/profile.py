@@ -1,7 +1,9 @@
-"""Profiles: how a store behaves, as values. Measured ones come later; these are typical."""
+"""Profiles: how a store, and a function beside its data, behave; as values, measured or typical."""
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
+from itertools import pairwise
 from math import isfinite
 from typing import Any
 
@@ -10,10 +12,41 @@ import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError
 
-__all__ = ["Profile"]
+__all__ = ["FunctionProfile", "Profile"]
 
 # A curve that goes further is a mistake: no client keeps so many requests in flight.
 _MOST_IN_FLIGHT = 1 << 20
+# More points do not make a curve better; a file with a million of them is damaged.
+_MOST_POINTS = 1 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionProfile:
+    """How a function beside the data behaves: what a call takes there, beyond the request's own latency.
+
+    A call that reads n bytes of c chunks takes `start_s` + c × `chunk_s` + n × `byte_s`. `at_once` calls run
+    side by side without slowing each other. The first call of an instance takes `cold_s` more. `error_s` is how far the
+    fit was off, on average.
+
+    >>> FunctionProfile(0.02, 1e-8, chunk_s=0.25).seconds(1_000_000, 2)
+    0.53
+    """
+
+    start_s: float
+    byte_s: float
+    at_once: int = 100
+    cold_s: float = 0.0
+    error_s: float = 0.0
+    chunk_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        times = (self.start_s, self.byte_s, self.cold_s, self.error_s, self.chunk_s)
+        if not all(isfinite(time) and time >= 0 for time in times) or not 1 <= self.at_once <= _MOST_IN_FLIGHT:
+            raise InvalidInputError("a function's profile has finite times from 0 on, and runs from 1 call on at once")
+
+    def seconds(self, nbytes: Any, chunks: Any = 1, calls: Any = 1) -> Any:
+        """How long warm calls run, one after the other, that read so many bytes of so many chunks."""
+        return self.start_s * calls + self.chunk_s * chunks + self.byte_s * nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +55,9 @@ class Profile:
 
     `in_flight` and `bandwidth` (bytes per second, over all connections) are points of one curve; between
     them it is straight. `concurrency` is how many requests are kept in flight; `request_s` is the work
-    of the client for each, which nothing overlaps.
+    of the client for each, which nothing overlaps. `alone` has points (bytes, seconds) of one request by itself,
+    beyond its latency: connections start slowly, so that a small answer takes longer than its share of the bandwidth.
+    `spread_s` is the 10th and the 90th percentile of the latency, `measured_at` when it was measured (UTC, ISO 8601).
 
     >>> s3 = Profile.named("s3")
     >>> s3.latency_s, s3.n_min
@@ -35,11 +70,16 @@ class Profile:
     bandwidth: tuple[float, ...]
     concurrency: int
     request_s: float = 0.0
+    alone: tuple[tuple[int, float], ...] = ()
+    spread_s: tuple[float, float] | None = None
+    measured_at: str | None = None
+    function: FunctionProfile | None = None
     # What `rate_of` gives for 0, 1, 2 … requests, until it stays the same.
     _rates: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _curve: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        ascending = all(a < b for a, b in zip(self.in_flight, self.in_flight[1:], strict=False))
+        ascending = all(a < b for a, b in pairwise(self.in_flight))
         if not self.in_flight or len(self.in_flight) != len(self.bandwidth) or not ascending:
             raise InvalidInputError("a profile needs as many bandwidths as ascending numbers of requests in flight")
         if (
@@ -53,8 +93,19 @@ class Profile:
                 f"a profile has from 1 to at most {_MOST_IN_FLIGHT:,} requests in flight, bandwidths above 0, "
                 "finite times from 0 on, concurrency from 1 on"
             )
+        self._check_alone()
         rates = np.interp(np.arange(self.most_in_flight + 1), self.in_flight, self.bandwidth)
         object.__setattr__(self, "_rates", rates)
+        curve = np.array(self.alone, np.float64).reshape(-1, 2).T
+        object.__setattr__(self, "_curve", (curve[0], curve[1]))
+
+    def _check_alone(self) -> None:
+        sizes, times = [size for size, _ in self.alone], [time for _, time in self.alone]
+        rising = all(a < b for a, b in pairwise(sizes)) and all(a <= b for a, b in pairwise(times))
+        if sizes and not (rising and sizes[0] >= 0 and times[0] >= 0 and isfinite(times[-1])):
+            raise InvalidInputError("a profile's times of one request alone must rise with its bytes")
+        if max(len(sizes), len(self.in_flight)) > _MOST_POINTS:
+            raise InvalidInputError(f"a profile has at most {_MOST_POINTS:,} points of a curve")
 
     @property
     def stream_bandwidth(self) -> float:
@@ -87,6 +138,51 @@ class Profile:
             return self._rates.item(min(requests, len(self._rates) - 1))
         return self._rates.take(requests, mode="clip")
 
+    def with_concurrency(self, concurrency: int) -> "Profile":
+        """Return the same profile with so many requests kept in flight."""
+        given = {each.name: getattr(self, each.name) for each in fields(self) if each.init}
+        return Profile(**(given | {"concurrency": concurrency}))
+
+    def alone_s(self, nbytes: Any) -> Any:
+        """Seconds, beyond the latency, that one request of so many bytes takes by itself; a number or an array.
+
+        >>> Profile("slow start", 0.1, (1,), (1e6,), 1, alone=((1000, 0.25), (2000, 0.75))).alone_s(1500)
+        0.5
+        """
+        if not self.alone:
+            return nbytes / self.stream_bandwidth
+        sizes, times = self._curve
+        beyond = np.maximum(nbytes - sizes[-1], 0) / self.stream_bandwidth
+        found = np.interp(nbytes, sizes, times) + beyond
+        return found if isinstance(nbytes, np.ndarray) else float(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the profile as plain values, ready for JSON."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self) if each.init and each.name != "function"}
+        plain["function"] = None if self.function is None else _values_of(self.function)
+        return plain
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> "Profile":
+        """Return the profile that `to_dict` gave the values of; refuses others.
+
+        >>> Profile.from_dict(Profile.named("s3").to_dict()) == Profile.named("s3")
+        True
+        """
+        try:
+            given = dict(values)
+            function = given.pop("function", None)
+            for name in ("in_flight", "bandwidth"):
+                given[name] = tuple(_numbers(given[name]))
+            given["alone"] = tuple([(int(size), float(time)) for size, time in given.get("alone") or ()])
+            if (spread := given.get("spread_s")) is not None:
+                low, high = _numbers(spread)
+                given["spread_s"] = (low, high)
+            given["function"] = None if function is None else FunctionProfile(**_checked(function))
+            return Profile(**_checked(given))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidInputError(f"not the values of a profile: {error}") from error
+
     @staticmethod
     def named(name: str) -> "Profile":
         """Return a built-in profile: a typical figure until the store has been measured."""
@@ -95,6 +191,30 @@ class Profile:
         except KeyError:
             known = ", ".join(sorted(_built_in()))
             raise InvalidInputError(f"no profile named {name!r}; built in are {known}") from None
+
+
+def _values_of(value: Any) -> dict[str, Any]:
+    return {each.name: getattr(value, each.name) for each in fields(value)}
+
+
+def _numbers(values: Any) -> list[Any]:
+    if not all(isinstance(value, (int, float)) and not isinstance(value, bool) for value in values):
+        raise TypeError("expected numbers")
+    return list(values)
+
+
+def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a dataclass, each of the kind that it must be."""
+    texts, wholes = ("name", "measured_at"), ("concurrency", "at_once")
+    for name, value in values.items():
+        if name in texts:
+            good = isinstance(value, str) or (value is None and name == "measured_at")
+        else:
+            kinds = (int,) if name in wholes else (int, float, tuple, FunctionProfile, type(None))
+            good = isinstance(value, kinds) and not isinstance(value, bool)
+        if not good:
+            raise TypeError(f"{name} is {value!r}")
+    return dict(values)
 
 
 @lru_cache(maxsize=1)

@@ -126,6 +126,33 @@ class Needs:
         """Say which of the rows are encoded chunks, to be taken whole."""
         return np.broadcast_to(np.asarray(self.align) == 0, self.starts.shape)[rows]
 
+    def reaches(self) -> tuple[Ints, Ints, Ints]:
+        """Return each chunk's first needed byte and the one after its last (0, 0 if none), and the rows by chunk."""
+        rows = np.arange(len(self)) if (np.diff(self.units) >= 0).all() else self.units.argsort(kind="stable")
+        firsts = np.zeros(len(self.chunks.objects), np.int64)
+        lasts = firsts.copy()
+        if len(rows):
+            units = self.units[rows]
+            heads = np.flatnonzero(np.diff(units, prepend=-1))
+            firsts[units[heads]] = self.starts[rows[heads]]
+            lasts[units[heads]] = np.maximum.reduceat(self.stops[rows], heads)
+        return firsts, lasts, rows
+
+    def without(self, units: Ints) -> "Needs":
+        """Leave out some chunks."""
+        return self._keeping(~np.isin(self.units, units))
+
+    def only(self, units: Ints) -> "Needs":
+        """Leave out all chunks but these."""
+        return self._keeping(np.isin(self.units, units))
+
+    def _keeping(self, rows: npt.NDArray[np.bool_]) -> "Needs":
+        align = self.align if isinstance(self.align, int) else self.align[rows]
+        return Needs(
+            self.chunks, self.units[rows], self.owners[rows], self.starts[rows], self.stops[rows], align,
+            self.overlapping,
+        )  # fmt: skip
+
     def rows_in(self, requests: Ranges) -> tuple[Ints, Ints]:
         """Return for each request the first row that it may hold and the row after the last.
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.plan.breakdown import Way, cells_of, shares_of, ways_of
-from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces
+from hyperslab.plan.breakdown import Way, shares_of, ways_of
+from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces, cells_of
 from hyperslab.plan.plan import Plan
 from hyperslab.plan.ranges import Ints
 

@@ -9,7 +9,8 @@ from support.arrays import copy_to_memory
 import hyperslab as hs
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.plan import pieces_of
-from hyperslab.plan.breakdown import Way, cells_of, count_objects, shares_of, ways_of
+from hyperslab.plan.breakdown import Way, count_objects, shares_of, ways_of
+from hyperslab.plan.pieces import cells_of
 from hyperslab.selection import parse, parse_points
 
 

@@ -161,7 +161,7 @@ def test_names_of_profiles_and_prices():
     with pytest.raises(InvalidInputError, match="no profile named 'moon'; built in are local, memory, s3, s3-internet"):
         Profile.named("moon")
     with pytest.raises(
-        InvalidInputError, match="no prices named 'moon'; built in are aws, aws-same-region, azure, free, google"
+        InvalidInputError, match="no prices named 'moon'; built in are aws, aws-other-region, aws-same-region, azure,"
     ):
         Prices.named("moon")
 

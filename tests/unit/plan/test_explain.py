@@ -121,7 +121,7 @@ def test_dict_is_json(remembered, name, phi):
 def test_dict_has_these_keys(remembered):
     found = remembered("plain.zarr").explain[3].to_dict()
     assert list(found) == [
-        "url", "array", "selection", "chunks", "method", "forced", "ways", "predicted", "alternatives", "model",
+        "url", "array", "selection", "chunks", "method", "forced", "ways", "predicted", "fees", "alternatives", "model",
     ]  # fmt: skip
     assert [other["method"] for other in found["alternatives"]] == ["get", "merge", "fetch", "paper"]
     assert set(found["alternatives"][0]) == {"method", "cost_ratio", *found["predicted"]}

@@ -328,7 +328,9 @@ def test_nothing_selected_is_no_request(method):
 
 def test_methods_have_names():
     assert [check_method(method) for method in METHODS] == list(METHODS)
-    with pytest.raises(InvalidInputError, match="method must be one of get, merge, fetch, paper or None, not 'fast'"):
+    with pytest.raises(
+        InvalidInputError, match="method must be one of get, merge, fetch, paper, call or None, not 'fast'"
+    ):
         check_method("fast")
 
 

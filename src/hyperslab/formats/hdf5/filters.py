@@ -55,6 +55,11 @@ class Hdf5Decoder:
         mask &= (1 << len(self.codecs)) - 1
         return _skipping(self.codecs, self.chunks, self.stored, mask) if mask else self
 
+    def codecs_of(self, mask: int = 0) -> tuple[Codec, ...]:
+        """Return the filters that changed a chunk with that mask, in the order in which they were applied."""
+        used = [codec for bit, codec in enumerate(self.codecs) if not mask >> bit & 1]
+        return tuple([codec for codec in used if not isinstance(codec, _Nothing)])
+
 
 @lru_cache(maxsize=128)
 def _skipping(

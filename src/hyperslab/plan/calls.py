@@ -1,0 +1,393 @@
+"""The third way: which chunks a function beside the data is to cut, chosen on the whole query at once.
+
+What a chunk costs by requests depends on what is sent for all others, so chunks are not judged one by one. With a
+few, every set of them is tried. With many, they are put in order by what calling for them would spare, in several ways,
+and one scan over "call for the first m" finds the best number for each order; the best few are then planned in full,
+and with not too many chunks, so are those that differ from the best by one.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from heapq import heapify, heapreplace
+from math import ceil, inf, isinf
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hyperslab.errors import InternalError
+from hyperslab.plan.cost import Calls, CostModel, FunctionModel
+from hyperslab.plan.optimise import optimise
+from hyperslab.plan.ranges import Ints, Needs, Ranges
+
+__all__ = [
+    "CALL_HEAD_BYTES",
+    "CHUNK_HEAD_BYTES",
+    "MOST_LISTED",
+    "Call",
+    "Choice",
+    "Offers",
+    "choose_calls",
+    "figures_of",
+]
+
+# So few chunks are called for in every combination, if their ranges are not too many.
+_FEW_OFFERS = 4
+_FEW_ROWS = 128
+# Up to so many, one more and one less are tried as long as that helps.
+_SOME_OFFERS = 24
+_SOME_ROWS = 4096
+_ROUNDS = 3
+# One call covers at most so many chunks.
+_MOST_CHUNKS = 256
+# A request says by its index which cell is wanted where they are not evenly spaced: of one chunk at most so many, and
+# in one call, whose request must stay short.
+MOST_LISTED = 1 << 16
+_MOST_LISTED_IN_CALL = 1 << 18
+# What an answer holds beside its cells: for itself, and for each chunk. Names of versions are rarely longer.
+CALL_HEAD_BYTES, CHUNK_HEAD_BYTES = 256, 96
+# Up to so many chunks are given to calls one by one, the largest first; more are dealt out.
+_FEW_TO_DEAL = 64
+
+Rank = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One call: the owners (see `Plan`) whose chunks it cuts, bytes that it answers, and reads beside the data."""
+
+    owners: tuple[int, ...]
+    reply_bytes: int
+    read_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Offers:
+    """Chunks that a function could cut, in columns: the owner, its unit of the needs (-1: an object of `wholes`), the
+    object's number, the bytes that the answer has for it and that the function reads for it, the indices that it takes
+    to say which cells are wanted.
+    """
+
+    owners: Ints
+    units: Ints
+    objects: Ints
+    reply_bytes: Ints
+    read_bytes: Ints
+    listed: Ints
+
+    def __len__(self) -> int:
+        return len(self.owners)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Choice:
+    """What was chosen: the calls, the requests for all other ranges; `units` and `objects` are those called for.
+
+    `chosen` says of each offer whether it is; `rank` is what the plan is compared with others by.
+    """
+
+    calls: tuple[Call, ...]
+    requests: Ranges
+    units: Ints
+    objects: frozenset[int]
+    chosen: npt.NDArray[np.bool_]
+    rank: Rank
+
+
+def figures_of(calls: Sequence[Call]) -> Calls | None:
+    """Return the figures by which calls are priced; None without calls."""
+    if not calls:
+        return None
+    reads, replies = [call.read_bytes for call in calls], [call.reply_bytes for call in calls]
+    gets = [len(call.owners) for call in calls]
+    return Calls(len(calls), sum(reads), max(reads), sum(replies), max(replies), sum(gets), max(gets))
+
+
+def choose_calls(
+    needs: Needs, whole_bytes: Mapping[int, int], offers: Offers, model: CostModel, *, all_of_them: bool = False
+) -> Choice:
+    """Choose what to call for, and the requests for the rest.
+
+    `whole_bytes` are the objects that are to be fetched whole. With `all_of_them` everything offered is called for.
+    """
+    if model.function is None:
+        raise InternalError("calls are to be chosen without a function")
+    query = _Query(needs, whole_bytes, offers, model, model.function)
+    none = np.zeros(len(offers), np.bool_)
+    if all_of_them or not len(offers):
+        return query.settle(~none)
+    best = query.settle(none)
+    if len(offers) <= _FEW_OFFERS and len(needs) <= _FEW_ROWS:
+        for chosen, group_of in _every_set(len(offers)):
+            best = _cheaper(best, query.settle(chosen, group_of))
+        return best
+    for chosen in _scan(query):
+        best = _cheaper(best, query.settle(chosen))
+    return _climb(query, best) if len(offers) <= _SOME_OFFERS and len(needs) <= _SOME_ROWS else best
+
+
+@dataclass(slots=True, eq=False)
+class _Query:
+    """All that is to be decided at once."""
+
+    needs: Needs
+    whole_bytes: Mapping[int, int]
+    offers: Offers
+    model: CostModel
+    function: FunctionModel
+
+    def settle(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None = None) -> Choice:
+        """Plan in full: group the chosen offers into calls, and find the requests for everything else."""
+        units = self.offers.units[chosen]
+        objects = frozenset(self.offers.objects[chosen][units < 0].tolist())
+        units = units[units >= 0]
+        rest = self.needs.without(units) if len(units) else self.needs
+        wholes = [nbytes for number, nbytes in self.whole_bytes.items() if number not in objects]
+        decided = len(wholes), sum(wholes), max(wholes, default=0)
+        calls = self._group(chosen, decided, group_of)
+        if chosen.any() and not calls:
+            # More than a call may hold.
+            return Choice((), Ranges.nothing(), units, objects, chosen, (inf, inf))
+        requests = self._requests(rest, decided, calls)
+        sent = decided[0] + len(requests), decided[1] + requests.nbytes, max(decided[2], requests.largest)
+        if group_of is None and len(requests) and calls:
+            # Grouped once more, now that it is known what goes on beside them.
+            calls = self._group(chosen, sent)
+        return Choice(calls, requests, units, objects, chosen, self.model.rank(*sent, figures_of(calls)))
+
+    def _requests(self, rest: Needs, decided: tuple[int, int, int], calls: tuple[Call, ...]) -> Ranges:
+        if not len(rest):
+            return Ranges.nothing()
+        count, nbytes, largest = decided
+        return optimise(
+            rest, self.model, others=count, other_bytes=nbytes, other_largest=largest, calls=figures_of(calls)
+        )
+
+    def _group(
+        self, chosen: npt.NDArray[np.bool_], beside: tuple[int, int, int], group_of: Ints | None = None
+    ) -> tuple[Call, ...]:
+        """Give the chosen offers to calls: as `group_of` says, or as is best, given what is sent beside them."""
+        offers = self.offers
+        owners, reads, replies = offers.owners[chosen], offers.read_bytes[chosen], offers.reply_bytes[chosen]
+        best: tuple[Rank, tuple[Call, ...]] | None = None
+        listed = offers.listed[chosen]
+        groupings = _groupings(reads, replies, listed, self.function) if group_of is None else iter([group_of])
+        for group_of in groupings:
+            count = int(group_of.max(initial=-1)) + 1
+            read = np.bincount(group_of, reads, count).astype(np.int64)
+            reply = np.bincount(group_of, replies, count).astype(np.int64) + CALL_HEAD_BYTES
+            sizes = np.bincount(group_of, minlength=count)
+            if count < len(owners) and not self._fits(read, reply, sizes, np.bincount(group_of, listed)):
+                continue
+            columns = (read, reply, sizes)
+            figures = Calls(count, *[int(f(column)) for column in columns for f in (np.sum, np.max)])
+            rank = self.model.rank(*beside, figures)
+            if best is None or rank < best[0]:
+                members: list[list[int]] = [[] for _ in range(count)]
+                for owner, group in zip(owners.tolist(), group_of.tolist(), strict=True):
+                    members[group].append(owner)
+                rows = zip(members, reply.tolist(), read.tolist(), strict=True)
+                best = rank, tuple([Call(tuple(each), answer, took) for each, answer, took in rows])
+        return best[1] if best is not None else ()
+
+    def _fits(self, read: Ints, reply: Ints, sizes: Ints, listed: npt.NDArray[Any]) -> bool:
+        limits = self.function
+        fits = read.max() <= limits.read_bytes and reply.max() <= limits.reply_bytes
+        return bool(fits and sizes.max() <= _MOST_CHUNKS and listed.max() <= _MOST_LISTED_IN_CALL)
+
+
+def _groupings(reads: Ints, replies: Ints, listed: Ints, function: FunctionModel) -> Iterator[Ints]:
+    """Give ways to spread chunks over calls: for each chunk the number of its call."""
+    count = len(reads)
+    if not count:
+        return
+    least = max(1, ceil(replies.sum() / function.reply_bytes), ceil(reads.sum() / function.read_bytes))
+    least = max(least, ceil(count / _MOST_CHUNKS), ceil(listed.sum() / _MOST_LISTED_IN_CALL))
+    numbers = {count, min(count, function.profile.at_once)}
+    number = least
+    while number < count:
+        numbers.add(number)
+        number *= 2
+    work = (function.profile.chunk_s + function.profile.byte_s * reads).astype(np.float64)
+    order = np.argsort(-work, kind="stable")
+    for number in sorted(numbers):
+        group_of = np.empty(count, np.int64)
+        group_of[order] = _dealt(work[order], number)
+        yield group_of
+
+
+def _dealt(work: npt.NDArray[np.float64], number: int) -> Ints:
+    """Spread chunks, those with the most work first, evenly over calls; return each one's call."""
+    if len(work) > _FEW_TO_DEAL:
+        # There and back, so that no call always gets the larger ones.
+        turn = np.arange(len(work)) % (2 * number)
+        return np.where(turn < number, turn, 2 * number - 1 - turn)
+    heap = [(0.0, group) for group in range(number)]
+    heapify(heap)
+    dealt = np.empty(len(work), np.int64)
+    for at, more in enumerate(work.tolist()):
+        load, group = heap[0]
+        dealt[at] = group
+        heapreplace(heap, (load + more, group))
+    return dealt
+
+
+@lru_cache(maxsize=_FEW_OFFERS + 1)
+def _partitions(count: int) -> list[tuple[int, ...]]:
+    """Return every way to put `count` things into groups, as the group of each.
+
+    >>> _partitions(2)
+    [(0, 0), (0, 1)]
+    """
+    found: list[tuple[int, ...]] = [()]
+    for _ in range(count):
+        found = [(*before, group) for before in found for group in range(max(before, default=-1) + 2)]
+    return found
+
+
+def _every_set(count: int) -> Iterator[tuple[npt.NDArray[np.bool_], Ints]]:
+    """Give every set of some offers, and every way to share calls."""
+    for which in range(1, 1 << count):
+        chosen = (which >> np.arange(count) & 1).astype(np.bool_)
+        yield from [(chosen, np.array(partition)) for partition in _partitions(which.bit_count())]
+
+
+def _cheaper(one: Choice, other: Choice) -> Choice:
+    return other if other.rank < one.rank else one
+
+
+def _climb(query: _Query, best: Choice) -> Choice:
+    """Try sets that differ from the best one by one offer, while that helps; of alike offers only the first."""
+    offers = query.offers
+    alike = np.stack([offers.reply_bytes, offers.read_bytes])
+    for _ in range(_ROUNDS):
+        before, seen = best, set()
+        for at in range(len(offers)):
+            kind = (*alike[:, at].tolist(), bool(before.chosen[at]))
+            if kind in seen:
+                continue
+            seen.add(kind)
+            chosen = before.chosen.copy()
+            chosen[at] = not chosen[at]
+            best = _cheaper(best, query.settle(chosen))
+        if best is before:
+            break
+    return best
+
+
+# Scanning many offers
+
+
+def _scan(query: _Query) -> Iterator[npt.NDArray[np.bool_]]:
+    """Give the best number of chunks to call for, in each of several orders; and all of them."""
+    model, offers = query.model, query.offers
+    found: dict[bytes, tuple[Rank, npt.NDArray[np.bool_]]] = {}
+    rows = _Rows.of(query)
+    for gap_bytes in {0.0, model.gap_bytes(), model.widest_gap_bytes()}:
+        count, nbytes = rows.by_requests(gap_bytes)
+        for order in _orders(query, count[rows.offered], nbytes[rows.offered]):
+            rank, m = _best_prefix(query, rows, count, nbytes, order)
+            chosen = np.zeros(len(offers), np.bool_)
+            chosen[order[:m]] = True
+            if m:
+                found.setdefault(chosen.tobytes(), (rank, chosen))
+    everything = np.ones(len(offers), np.bool_)
+    best = sorted([each for key, each in found.items() if key != everything.tobytes()], key=lambda each: each[0])
+    yield from [everything, *[chosen for _, chosen in best[:1]]]
+
+
+def _orders(query: _Query, count: Ints, nbytes: Ints) -> Iterator[Ints]:
+    """Give orders of the offers: those first for which a call spares most, by different measures."""
+    model, offers, function = query.model, query.offers, query.function
+    spared = nbytes - offers.reply_bytes
+    yield np.argsort(-spared / np.maximum(offers.read_bytes, 1), kind="stable")
+    phi = 1.0 if isinf(model.phi) else model.phi
+    time = 0.0 if isinf(model.phi) else 1.0
+    profile, prices = model.profile, model.prices
+    request = time * (profile.latency_s / profile.concurrency + profile.request_s) + phi * prices.request_usd
+    byte = time / max(profile.bandwidth) + phi * prices.byte_usd
+    second = time / function.profile.at_once + phi * function.second_usd
+    work = second * (function.profile.chunk_s + function.profile.byte_s * offers.read_bytes)
+    yield np.argsort(-(request * (count - 1) + byte * spared - work), kind="stable")
+    yield np.argsort(-(request * count + byte * spared) / np.maximum(offers.read_bytes, 1), kind="stable")
+
+
+def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order: Ints) -> tuple[Rank, int]:
+    """Return how many of the offers, in that order, are best called for, and the rank of it, roughly."""
+    offers, function, model = query.offers, query.function, query.model
+    numbers, sizes = count[rows.offered][order], nbytes[rows.offered][order]
+    requests = int(count.sum()) - _sums(numbers)
+    direct = int(nbytes.sum()) - _sums(sizes)
+    read, reply = _sums(offers.read_bytes[order]), _sums(offers.reply_bytes[order])
+    most_read = np.maximum.accumulate(np.concatenate([[0], offers.read_bytes[order]]))
+    m = np.arange(len(order) + 1)
+    least = np.maximum(-(-reply // function.reply_bytes), -(-read // function.read_bytes))
+    least = np.minimum(np.maximum(least, -(-m // _MOST_CHUNKS)), m)
+    wide = np.clip(function.profile.at_once, least, m)
+    largest = np.concatenate([_suffix_max(rows.whole_sizes[order]), [0]])
+    largest = np.maximum(largest, rows.whole_beside)
+    tried: list[tuple[Rank, int]] = []
+    for calls in (least, wide, m):
+        each = np.maximum(calls, 1)
+        answers = reply + calls * CALL_HEAD_BYTES
+        columns = (calls, read, np.maximum(most_read, read // each), answers, answers // each, m, -(-m // each))
+        at = model.best(requests, direct, largest, Calls(*columns))
+        one = Calls(*[int(column[at]) for column in columns]) if at else None
+        tried.append((model.rank(int(requests[at]), int(direct[at]), int(largest[at]), one), at))
+    return min(tried)
+
+
+def _sums(values: Ints) -> Ints:
+    return np.concatenate([[0], np.cumsum(values)])
+
+
+def _suffix_max(values: Ints) -> Ints:
+    return np.maximum.accumulate(values[::-1])[::-1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """The needed ranges of each chunk, chunk by chunk: what it takes by requests.
+
+    The chunks are the units of the needs, then the whole objects; `offered` leads from offers to them. `whole_sizes`
+    has the bytes of offered chunks that cannot be cut, `whole_beside` the largest of the others.
+    """
+
+    spans: Ints
+    gaps: Ints
+    owners: Ints
+    offered: Ints
+    whole_sizes: Ints
+    whole_beside: int
+
+    @classmethod
+    def of(cls, query: _Query) -> "_Rows":
+        needs, offers = query.needs, query.offers
+        firsts, lasts, rows = needs.reaches()
+        units = len(firsts)
+        objects = {number: units + at for at, number in enumerate(query.whole_bytes)}
+        wholes = np.array(list(query.whole_bytes.values()), np.int64)
+        same = needs.units[rows[1:]] == needs.units[rows[:-1]]
+        gaps = needs.starts[rows[1:]] - needs.stops[rows[:-1]]
+        offered = offers.units.copy()
+        wholly = np.flatnonzero(offered < 0)
+        offered[wholly] = [objects[number] for number in offers.objects[wholly].tolist()]
+        uncut = np.zeros(units + len(wholes), np.int64)
+        uncut[units:] = wholes
+        encoded = np.broadcast_to(np.asarray(needs.align) == 0, needs.starts.shape)
+        uncut[needs.units[encoded]] = (lasts - firsts)[needs.units[encoded]]
+        beside = np.delete(uncut, offered)
+        return cls(
+            np.concatenate([lasts - firsts, wholes]), np.maximum(gaps[same], 0), needs.units[rows[1:]][same], offered,
+            uncut[offered], int(beside.max(initial=0)),
+        )  # fmt: skip
+
+    def by_requests(self, gap_bytes: float) -> tuple[Ints, Ints]:
+        """Return for each chunk how many requests it takes if gaps up to so many bytes are closed, and their bytes."""
+        is_open = self.gaps > gap_bytes
+        owners = self.owners[is_open]
+        used = (self.spans > 0).astype(np.int64)
+        count = used + np.bincount(owners, minlength=len(self.spans))
+        skipped = np.bincount(owners, self.gaps[is_open], len(self.spans)).astype(np.int64)
+        return count, self.spans - skipped

@@ -1,0 +1,224 @@
+"""Three ways in one plan: against brute force, within limits, and quick."""
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from math import inf
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.brute import groupings
+
+from hyperslab.plan import CostModel, FunctionModel, FunctionProfile, Needs, Prices, Profile, Units
+from hyperslab.plan.calls import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, Offers, choose_calls, figures_of
+from hyperslab.plan.cost import Calls
+from hyperslab.plan.prices import FunctionPrices
+
+KIB = 1 << 10
+
+
+def chunk_needs(chunks: Sequence[tuple[int, Sequence[tuple[int, int]]]], align: int = 1) -> Needs:
+    """Needs of chunks that are objects of their own: (bytes of the chunk, its needed ranges)."""
+    rows = [(number, start, stop) for number, (_, ranges) in enumerate(chunks) for start, stop in ranges]
+    units, starts, stops = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    numbers = np.arange(len(chunks))
+    whole = Units(numbers, 0 * numbers, np.array([size for size, _ in chunks], np.int64))
+    return Needs.sorted(whole, units, units, starts, stops, align, overlapping=False)
+
+
+def offers_of(needs: Needs, function: FunctionModel) -> Offers:
+    """What fits is offered: an answer has the needed bytes, the function reads from the first of them to the last."""
+    firsts, lasts, _ = needs.reaches()
+    replies = np.bincount(needs.units, needs.stops - needs.starts).astype(np.int64)
+    replies += CHUNK_HEAD_BYTES
+    fits = np.flatnonzero(replies + CALL_HEAD_BYTES <= function.reply_bytes)
+    return Offers(fits, fits, needs.chunks.objects[fits], replies[fits], (lasts - firsts)[fits], 0 * fits)
+
+
+def partitions(things: Sequence[int]) -> Iterator[list[list[int]]]:
+    if not things:
+        yield []
+        return
+    first, *rest = things
+    for groups in partitions(rest):
+        yield [[first], *groups]
+        for at in range(len(groups)):
+            yield [*groups[:at], [first, *groups[at]], *groups[at + 1 :]]
+
+
+def best_by_force(
+    needs: Needs, offers: Offers, model: CostModel, whole_bytes: dict[int, int] | None = None
+) -> tuple[float, float]:
+    """The rank of the best of all plans: every set of calls, every grouping of them, every grouping of ranges."""
+    limits = model.function
+    assert limits is not None
+    wholes = whole_bytes or {}
+    units = sorted(set(needs.units.tolist()))
+    ways = {unit: _pareto(needs, unit) for unit in units}
+    place = {owner: at for at, owner in enumerate(offers.owners.tolist())}
+    best = (inf, inf)
+    everything = [*units, *(len(needs.chunks.objects) + n for n in wholes)]
+    sizes = {len(needs.chunks.objects) + n: nbytes for n, nbytes in wholes.items()}
+    ways.update({at: [(1, nbytes, nbytes)] for at, nbytes in sizes.items()})
+    for called in product((False, True), repeat=len(everything)):
+        chosen = [each for each, call in zip(everything, called, strict=True) if call]
+        if not all(each in place for each in chosen):
+            continue
+        rest = [ways[each] for each, call in zip(everything, called, strict=True) if not call]
+        columns = _sums(rest)
+        for groups in partitions([place[each] for each in chosen]):
+            read = [int(offers.read_bytes[group].sum()) for group in groups]
+            reply = [int(offers.reply_bytes[group].sum()) + CALL_HEAD_BYTES for group in groups]
+            if max(read, default=0) > limits.read_bytes or max(reply, default=0) > limits.reply_bytes:
+                continue
+            calls = None
+            if groups:
+                most = max(len(group) for group in groups)
+                calls = Calls(len(groups), sum(read), max(read), sum(reply), max(reply), len(chosen), most)
+            at = model.best(*columns, calls)
+            best = min(best, model.rank(*[int(column[at]) for column in columns], calls))
+    return best
+
+
+def _pareto(needs: Needs, unit: int) -> list[tuple[int, int, int]]:
+    rows = needs.units == unit
+    ranges = [(0, a, b) for a, b in zip(needs.starts[rows].tolist(), needs.stops[rows].tolist(), strict=True)]
+    found = set()
+    for groups in groupings(ranges):
+        sizes = [stop - start for _, start, stop in groups]
+        found.add((len(sizes), sum(sizes), max(sizes)))
+    whole = int(needs.chunks.stops[unit] - needs.chunks.starts[unit])
+    found.add((1, whole, whole))
+    return [a for a in found if not any(b != a and all(x <= y for x, y in zip(b, a, strict=True)) for b in found)]
+
+
+def _sums(ways: Sequence[Sequence[tuple[int, int, int]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    count, nbytes, largest = (np.zeros(1, np.int64) for _ in range(3))
+    for mine in ways:
+        n, b, m = (np.array(column, np.int64) for column in zip(*mine, strict=True))
+        count, nbytes = (np.add.outer(a, c).reshape(-1) for a, c in ((count, n), (nbytes, b)))
+        largest = np.maximum.outer(largest, m).reshape(-1)
+    return count, nbytes, largest
+
+
+def random_case(random: np.random.Generator) -> tuple[Needs, CostModel]:
+    chunks = []
+    for _ in range(random.integers(1, 5)):
+        size = int(random.integers(1, 500)) * KIB
+        count = int(random.integers(1, 7))
+        cuts = np.sort(random.choice(size, 2 * count, replace=False)).tolist()
+        chunks.append((size, list(zip(cuts[::2], cuts[1::2], strict=True))))
+    many = int(random.choice([4, 16, 64]))
+    stream = 10.0 ** random.uniform(5, 8)
+    profile = Profile(
+        "random", 10 ** random.uniform(-3, -0.7), (1, many), (stream, stream * many ** random.uniform(0, 1)),
+        int(random.integers(1, 2 * many)), 10 ** random.uniform(-5, -3),
+    )  # fmt: skip
+    function = FunctionModel(
+        FunctionProfile(10 ** random.uniform(-3, -0.5), 10 ** random.uniform(-9.5, -7), int(random.integers(1, 9)),
+                        chunk_s=float(random.choice([0.0, 0.002]))),
+        FunctionPrices(2e-7, 1.66667e-5), int(random.choice([512, 1769])),
+        reply_bytes=int(random.choice([200 * KIB, 4096 * KIB])),
+    )  # fmt: skip
+    prices = Prices.named(str(random.choice(["aws", "aws-same-region", "free"])))
+    phi = float(random.choice([0.0, 1.0, 100.0, 1e5, inf]))
+    return chunk_needs(chunks, align=int(random.integers(0, 2))), CostModel(profile, prices, phi, function=function)
+
+
+def test_against_brute_force():
+    random, equal, used, cases = np.random.default_rng(7), 0, 0, 1000
+    for _ in range(cases):
+        needs, model = random_case(random)
+        offers = offers_of(needs, model.function)
+        found = choose_calls(needs, {}, offers, model)
+        best = best_by_force(needs, offers, model)
+        worst = max(a / b if b else float(a > 0) + 1 for a, b in zip(found.rank, best, strict=True))
+        assert 1 - 1e-9 <= worst <= 1.01, (found.rank, best)
+        equal += worst <= 1 + 1e-9
+        used += bool(found.calls)
+    assert equal >= 0.95 * cases
+    # Cases in which one way always wins would show nothing.
+    assert 0.2 * cases < used < 0.9 * cases
+
+
+def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int, groups: list[list[tuple[int, int]]]):
+    """Seconds and dollars of requests and calls; each call has (bytes read, bytes answered) of its chunks."""
+    profile, prices, function = model.profile, model.prices, model.function
+    everything = requests + len(groups)
+    rate = profile.bandwidth_at(min(everything, profile.concurrency))
+    at_once = min(len(groups), function.profile.at_once, profile.concurrency)
+    work = [
+        function.profile.chunk_s * len(group) + function.profile.byte_s * sum(read for read, _ in group)
+        for group in groups
+    ]
+    waves = -(-len(groups) // at_once)
+    largest_work = function.profile.chunk_s * max(map(len, groups))
+    largest_work += function.profile.byte_s * max(sum(read for read, _ in group) for group in groups)
+    reply = [sum(answer for _, answer in group) for group in groups]
+    called = function.profile.start_s * waves + max(sum(work) / at_once, largest_work)
+    called += max(sum(reply) / rate, max(reply) / profile.bandwidth[0])
+    transfer = max((nbytes + sum(reply)) / rate, largest / profile.bandwidth[0], called)
+    seconds = transfer + profile.latency_s * -(-everything // profile.concurrency) + profile.request_s * everything
+    ran = sum(function.profile.start_s + each for each in work)
+    usd = requests * prices.request_usd + nbytes * prices.byte_usd + sum(reply) * prices.byte_usd
+    usd += len(groups) * function.prices.call_usd + sum(map(len, groups)) * prices.request_usd
+    usd += ran * function.memory_mb / 1024 * function.prices.gb_second_usd
+    return seconds, usd
+
+
+CHUNKS = st.lists(st.tuples(st.integers(1, 10**7), st.integers(1, 10**6)), min_size=1, max_size=5)
+
+
+@given(st.integers(0, 300), st.integers(1, 10**8), st.lists(CHUNKS, min_size=1, max_size=9))
+def test_the_formula_in_as_many_words(requests, nbytes, groups):
+    aws = Prices.named("aws")
+    function = FunctionModel(
+        FunctionProfile(0.02, 1e-8, at_once=4, chunk_s=0.003), FunctionPrices(2e-7, 1.7e-5, least_s=0)
+    )
+    model = CostModel(Profile.named("s3-internet"), aws, function=function)
+    nbytes = nbytes if requests else 0
+    largest = nbytes // max(1, requests)
+    read = [sum(read for read, _ in group) for group in groups]
+    reply = [sum(answer for _, answer in group) for group in groups]
+    sizes = [len(group) for group in groups]
+    calls = Calls(len(groups), sum(read), max(read), sum(reply), max(reply), sum(sizes), max(sizes))
+    seconds, usd = spelled_out(model, requests, nbytes, largest, groups)
+    assert model.seconds(requests, nbytes, largest, calls) == pytest.approx(seconds)
+    assert model.usd(requests, nbytes, calls) == pytest.approx(usd)
+    estimate = model.estimate(requests=requests, needed=0, fetched=nbytes, largest=largest, calls=calls)
+    assert (estimate.seconds, estimate.usd) == pytest.approx((seconds, usd))
+    assert model.fees(estimate).total == pytest.approx(usd)
+    assert estimate.all_requests == requests + len(groups)
+    assert estimate.all_bytes == nbytes + sum(reply)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.sampled_from(["aws", "aws-same-region"]))
+def test_phi_moves_plans_from_time_to_money(seed, prices):
+    """The more a dollar is worth, the fewer are spent, and the longer it takes."""
+    needs, model = random_case(np.random.default_rng(seed))
+    offers = offers_of(needs, model.function)
+    sums = []
+    for phi in (0.0, 1.0, 100.0, 1e4, 1e6, inf):
+        at = CostModel(model.profile, Prices.named(prices), phi, function=model.function)
+        found = choose_calls(needs, {}, offers, at)
+        sent = len(found.requests), found.requests.nbytes, found.requests.largest
+        sums.append((at.seconds(*sent, figures_of(found.calls)), at.usd(*sent[:2], figures_of(found.calls))))
+    for (less_s, more_usd), (more_s, less_usd) in pairwise(sums):
+        assert more_s >= less_s * (1 - 0.011)
+        assert less_usd <= more_usd * (1 + 0.011)
+
+
+def test_a_call_holds_no_more_than_its_limits():
+    chunks = [(1 << 20, [(0, 100_000), (800_000, 900_000)])] * 40
+    needs = chunk_needs(chunks)
+    prices = FunctionPrices(0.0, 0.0)
+    function = FunctionModel(FunctionProfile(1e-3, 1e-10), prices, reply_bytes=700_000, read_bytes=2_000_000)
+    slow = Profile("slow", 0.5, (1,), (1e5,), 8)
+    model = CostModel(slow, Prices.named("aws"), inf, function=function)
+    found = choose_calls(needs, {}, offers_of(needs, function), model)
+    assert sorted(owner for call in found.calls for owner in call.owners) == list(range(40))
+    assert max(call.reply_bytes for call in found.calls) <= 700_000
+    assert max(call.read_bytes for call in found.calls) <= 2_000_000
+    assert max(len(call.owners) for call in found.calls) == 2
