@@ -35,6 +35,9 @@ _CLONE_NEWNET = 0x40000000
 _SETTINGS = (
     "ipv4/tcp_congestion_control=reno",
     "ipv4/tcp_no_metrics_save=1",
+    # A connection keeps its window over pauses, as servers that answer many small requests are commonly set up; with
+    # Linux's default, how a read goes depends on how long ago the last one was.
+    "ipv4/tcp_slow_start_after_idle=0",
     "ipv4/tcp_rmem=4096 131072 67108864",
     "ipv4/tcp_wmem=4096 65536 67108864",
     "ipv4/tcp_min_tso_segs=16",

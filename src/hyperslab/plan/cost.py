@@ -3,14 +3,16 @@
 For one read of N requests, C of them calls of a function, S bytes of answers, the largest of them M bytes:
 
     seconds = max(S / BW, alone(M), calls + R / BW) + latency × ceil(N / t) + client work × N
-    calls   = start × ceil(C / a) + max(W / min(C, a), largest W of a call),   W = per chunk × chunks + per byte × F
+    calls   = error + start × ceil(C / a) + max(W / min(C, a), largest W of a call)
+    W       = per chunk × chunks + per byte × F
     dollars = (N - C) × price of a request + S × price of a byte
               + C × price of a call + GETs inside × price of a request + GB-seconds × their price
     cost    = seconds + phi × dollars          (phi = infinity: dollars, then seconds)
 
 where t is the concurrency, BW the profile's bandwidth with min(N, t) in flight, alone(M) the time of one request by
 itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls run
-at once. Numbers and NumPy arrays both work.
+at once. The error of the function's measured time is added once: of two plans that seem alike, the one that waits for
+fewer things that are not known well is taken. Numbers and NumPy arrays both work.
 """
 
 from dataclasses import dataclass
@@ -154,7 +156,7 @@ class CostModel:
         waves = -(-calls.count // at_once)
         work = function.chunk_s * calls.gets + function.byte_s * calls.read_bytes
         largest = function.chunk_s * calls.largest_gets + function.byte_s * calls.largest_read
-        return function.start_s * waves + np.maximum(work / at_once, largest)
+        return function.error_s + function.start_s * waves + np.maximum(work / at_once, largest)
 
     def function_seconds(self, calls: Calls) -> Any:
         """How long the calls run, one added to the other: what is billed."""
