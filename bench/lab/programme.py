@@ -17,9 +17,11 @@ money.
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -253,7 +255,9 @@ def main() -> int:
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside:
-        print(json.dumps(inside(options.quick)))
+        with tempfile.TemporaryDirectory(prefix="hyperslab-programme-") as home:
+            os.environ["HYPERSLAB_HOME"] = home  # the profile is the lab's, not the person's
+            print(json.dumps(inside(options.quick)))
         return 0
     figures: list[Figure] = []
     for name in options.preset or PRESETS:

@@ -167,8 +167,10 @@ def _refined(first: Profile, steady: list[Timing]) -> Profile:
 def _moved(profile: Profile, moves: Floats) -> Profile:
     """Return the profile with its figures multiplied by the exponentials of the moves."""
     scale, levels = np.exp(moves), len(profile.in_flight)
-    # One connection's rate is seen only in the largest requests by themselves: nothing else holds it in place.
-    scale[2], best = 1.0, max(profile.bandwidth)
+    # The latency was seen by itself, many times; one connection's rate is seen only in the largest requests by
+    # themselves, and nothing else holds it in place.
+    scale[0] = scale[2] = 1.0
+    best = max(profile.bandwidth)
     curve = np.array([time for _, time in profile.alone]) * scale[2 + levels :]
     times = np.maximum.accumulate(curve).tolist()
     return replace(
