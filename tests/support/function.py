@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -42,14 +41,7 @@ class FunctionServer(Server):
         return {**os.environ, "HYPERSLAB_FUNCTION_STORAGE_OPTIONS": json.dumps(dict(self.storage_options))}
 
     def is_up(self) -> bool:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=1)
-        try:
-            connection.request("GET", "/health")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        return self.answers("/health")
 
     def client(self) -> Any:
         raise TypeError("a function stores nothing")

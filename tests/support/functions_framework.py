@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Mapping
-from http.client import HTTPConnection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,14 +40,7 @@ class FunctionsFramework(Server):
         return {**kept, **self._variables, "PYTHONPATH": str(self._bundle)}
 
     def is_up(self) -> bool:
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
-        try:
-            connection.request("GET", "/")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
+        return self.answers("/")
 
     def client(self) -> Any:
         raise TypeError("a function holds no objects")

@@ -11,6 +11,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ class Server(ABC):
 
     def delete(self, key: str) -> None:
         self.client().delete(key)
+
+    def answers(self, path: str) -> bool:
+        """Say whether it answers a GET well; for servers that speak HTTP."""
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=5)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
 
     def stop(self) -> None:
         """End the server and remove what it stored. Harmless when repeated."""
