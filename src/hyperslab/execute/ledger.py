@@ -239,7 +239,9 @@ class Meter:
     def settle(self) -> None:
         """Price what was used, and give back the rest of what was taken."""
         ledger = self.ledger
-        ledger.usd = float(self.model.usd(ledger.all_requests, ledger.bytes)) + self._extra_usd()
+        ledger.usd = float(self.model.usd(ledger.requests + ledger.lookups + ledger.calls, ledger.bytes))
+        if ledger.calls:
+            ledger.usd += self._extra_usd()
         if not self.accounts:
             return
         with self._lock:

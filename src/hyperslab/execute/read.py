@@ -153,6 +153,8 @@ class _Reading:
     def tell(self, error: BaseException | None = None) -> None:
         """Learn from a read that went well; tell the sink. What that raises does not stand before the read's error."""
         session = self.session
+        if session.sink is None and isinstance(self.store, LocalStore):
+            return  # nothing to learn, nobody to tell: small reads of files are a matter of microseconds
         try:
             if error is None and self.plan is not None and not self.plan.direct:
                 session.observe(self.store, self.plan, self.ledger, self.meter.ran_s)

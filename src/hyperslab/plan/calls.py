@@ -39,6 +39,8 @@ _FEW_ROWS = 128
 _SOME_OFFERS = 24
 _SOME_ROWS = 4096
 _ROUNDS = 3
+# Beyond so many, fewer widths of gaps are tried: milliseconds count.
+_MANY_OFFERS = 1 << 10
 # One call covers at most so many chunks.
 _MOST_CHUNKS = 256
 # A request says by its index which cell is wanted where they are not evenly spaced: of one chunk at most so many, and
@@ -170,7 +172,7 @@ class _Query:
         """Give the chosen offers to calls: as `group_of` says, or as is best, given what is sent beside them."""
         offers = self.offers
         owners, reads, replies = offers.owners[chosen], offers.read_bytes[chosen], offers.reply_bytes[chosen]
-        best: tuple[Rank, tuple[Call, ...]] | None = None
+        best: tuple[Rank, tuple[Ints, Ints, Ints]] | None = None
         listed = offers.listed[chosen]
         groupings = _groupings(reads, replies, listed, self.function) if group_of is None else iter([group_of])
         for group_of in groupings:
@@ -184,17 +186,21 @@ class _Query:
             figures = Calls(count, *[int(f(column)) for column in columns for f in (np.sum, np.max)])
             rank = self.model.rank(*beside, figures)
             if best is None or rank < best[0]:
-                members: list[list[int]] = [[] for _ in range(count)]
-                for owner, group in zip(owners.tolist(), group_of.tolist(), strict=True):
-                    members[group].append(owner)
-                rows = zip(members, reply.tolist(), read.tolist(), strict=True)
-                best = rank, tuple([Call(tuple(each), answer, took) for each, answer, took in rows])
-        return best[1] if best is not None else ()
+                best = rank, (group_of, reply, read)
+        return _calls_of(owners, *best[1]) if best is not None else ()
 
     def _fits(self, read: Ints, reply: Ints, sizes: Ints, listed: npt.NDArray[Any]) -> bool:
         limits = self.function
         fits = read.max() <= limits.read_bytes and reply.max() <= limits.reply_bytes
         return bool(fits and sizes.max() <= _MOST_CHUNKS and listed.max() <= _MOST_LISTED_IN_CALL)
+
+
+def _calls_of(owners: Ints, group_of: Ints, reply: Ints, read: Ints) -> tuple[Call, ...]:
+    """Return the calls of owners that were put into groups."""
+    order = group_of.argsort(kind="stable")
+    members = np.split(owners[order], np.cumsum(np.bincount(group_of))[:-1])
+    rows = zip(members, reply.tolist(), read.tolist(), strict=True)
+    return tuple([Call(tuple(each.tolist()), answer, took) for each, answer, took in rows])
 
 
 def _groupings(reads: Ints, replies: Ints, listed: Ints, function: FunctionModel) -> Iterator[Ints]:
@@ -284,7 +290,8 @@ def _scan(query: _Query) -> Iterator[npt.NDArray[np.bool_]]:
     model, offers = query.model, query.offers
     found: dict[bytes, tuple[Rank, npt.NDArray[np.bool_]]] = {}
     rows = _Rows.of(query)
-    for gap_bytes in {0.0, model.gap_bytes(), model.widest_gap_bytes()}:
+    gaps = {0.0, model.gap_bytes()} | (set() if len(offers) > _MANY_OFFERS else {model.widest_gap_bytes()})
+    for gap_bytes in gaps:
         count, nbytes = rows.by_requests(gap_bytes)
         for order in _orders(query, count[rows.offered], nbytes[rows.offered]):
             rank, m = _best_prefix(query, rows, count, nbytes, order)
