@@ -247,7 +247,7 @@ class Array:
         phi       seconds that a dollar is worth (0: fastest, infinity: cheapest)
         budget    refuse the read if it is predicted to cost more, stop it if it does
         method    force one: "get" (whole chunks), "merge" (one range per chunk), "fetch" (exactly the needed
-                  bytes), "paper" (Algorithm 1 of ArrayMorph)
+                  bytes), "paper" (Algorithm 1 of ArrayMorph), "call" (all cut by the function beside the data)
         deadline  seconds after which DeadlineError is raised
         """
         result = self._result(key, out)

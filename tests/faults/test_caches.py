@@ -1,8 +1,10 @@
 """What is kept in memory and on disk: within its limit, never stale, never trusted when damaged."""
 
+import io
 import os
 import threading
 
+import h5py
 import numpy as np
 import pytest
 from support.forking import in_child
@@ -50,6 +52,24 @@ def test_a_cached_index_is_not_looked_up_again(fake_s3, layout):
         before = session.metrics.lookups
         assert np.array_equal(array.read(np.s_[8:12, 8:12], method="fetch"), DATA[8:12, 8:12])
         assert session.metrics.lookups == before
+
+
+@pytest.mark.parametrize("cache", ["memory", "disk"])
+def test_arrays_of_one_file_do_not_take_the_chunks_of_one_another(fake_s3, tmp_path, cache):
+    whole = io.BytesIO()
+    with h5py.File(whole, "w") as file:
+        file.create_dataset("a", data=DATA, chunks=(16, 16), compression="gzip")
+        file.create_dataset("b", data=DATA.astype("f8") / 3, chunks=(16, 8), compression="gzip")
+    fake_s3.fake.objects["bucket/file.h5"] = whole.getvalue()
+    folder = tmp_path if cache == "disk" else None
+    with fast(cache_bytes=1 << 20 if cache == "memory" else 0, disk_cache=folder) as session:
+        a, b = (array_at(fake_s3, f"file.h5/{name}", session) for name in "ab")
+        for _ in range(2):
+            # At first only one of them is at hand, then both are.
+            assert np.array_equal(a[:], DATA)
+            found = hs.read_many([(a, ...), (b, ...)])
+            assert np.array_equal(found[0], DATA)
+            assert np.array_equal(found[1], DATA.astype("f8") / 3)
 
 
 @layouts

@@ -30,6 +30,7 @@ from hyperslab.execute.calling import FunctionWarning
 from hyperslab.execute.profiles import find_known, save_profile
 from hyperslab.layout.checksums import crc32c
 from hyperslab.plan import FunctionProfile
+from hyperslab.selection import parse_points
 from hyperslab.store import locate
 
 DATA = np.random.default_rng(5).integers(0, 1 << 30, (64, 64)).astype("i4")
@@ -42,6 +43,8 @@ PROFILE = hs.Profile(
 LAYOUTS = ("plain", "zstd", "shards-zstd")
 layouts = pytest.mark.parametrize("layout", LAYOUTS)
 both_ways = pytest.mark.parametrize("method", [None, "call"])
+# As it is, for those tests that want it.
+CHECK = sys.modules["hyperslab.execute.read"]._check_function
 
 
 @pytest.fixture(autouse=True)
@@ -724,3 +727,42 @@ def test_a_function_beside_another_kind_of_store_is_not_called(fake_s3, function
         with pytest.raises(InvalidInputError, match="function"):
             hs.open(tmp_path / "a.npy", session=session).read(BOX, method="call")
     assert not function.log
+
+
+# A function beside another bucket of the same name
+
+
+@pytest.mark.parametrize("slow", ["function", "store"])
+def test_versions_of_another_store_are_not_mixed_up_with_those_of_the_store(fake_s3, monkeypatch, slow):
+    """One chunk is partly called for, partly fetched: whichever answer is first, the cells are the store's own."""
+    monkeypatch.setattr(sys.modules["hyperslab.execute.read"], "_check_function", CHECK)
+    data = np.random.default_rng(6).integers(0, 1 << 30, (256, 256)).astype("i4")
+    put(fake_s3, "a", data, data.shape)
+    # Only cutting the sparse box is worth the function's time.
+    calls = FunctionProfile(1e-5, 1e-9, at_once=1, chunk_s=0.005)
+    profile = hs.Profile("mixed", 1e-3, (1,), (1e5,), 8, 1e-5, function=calls)
+    boxes = [np.s_[::16, ::16], np.s_[0:1, :]]
+    with S3Proxy() as other:
+        put(other, "a", data + 1, data.shape)
+        store, _ = locate("s3://bucket", options_for(other))
+        with FakeFunction(store) as function, session_of(function, profile=profile) as session:
+            array = array_at(fake_s3, "a", session)
+            (function if slow == "function" else fake_s3).latency_s = 0.03
+            with pytest.warns(FunctionWarning, match="another object"):
+                found = array.read_boxes(boxes)
+            assert function.calls() == 1
+            assert fake_s3.log
+            for box, cells in zip(boxes, found, strict=True):
+                assert np.array_equal(cells, data[box])
+            # It is left alone from then on.
+            assert np.array_equal(array[boxes[0]], data[boxes[0]])
+            assert function.calls() == 1
+
+
+@both_ways
+def test_the_only_cell_of_an_array_without_axes(fake_s3, function, method):
+    put(fake_s3, "a", np.array(5, "i4"), ())
+    with session_of(function) as session:
+        array = array_at(fake_s3, "a", session)
+        assert array.read(method=method) == 5
+        assert array.read(parse_points((), ()), method=method) == 5

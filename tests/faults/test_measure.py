@@ -83,6 +83,13 @@ def test_a_store_that_may_not_be_written_to_says_how_to_measure_it(fake_s3):
     assert all_profiles() == []
 
 
+def test_a_store_that_refuses_to_delete_as_well_says_first_why_nothing_could_be_written(fake_s3):
+    for method in ("PUT", "POST", "DELETE"):
+        fake_s3.rules.append(Rule("status", method=method, status=403, code="AccessDenied"))
+    with pytest.raises(AccessError, match="object="):
+        measure("s3://bucket/x", storage_options=fake_options(fake_s3), seconds=6, megabytes=10)
+
+
 def test_what_could_not_be_removed_is_named(fake_s3):
     fake_s3.rules.append(Rule("status", method="POST", status=403, code="AccessDenied"))
     with pytest.raises(StoreError, match=f"'x/{NAME}[0-9a-f]+' could not be removed .* by hand"):

@@ -132,6 +132,13 @@ def test_a_function_that_is_not_there_leaves_the_stores_profile(s3):
     assert any("the function was not measured" in note for note in found.notes)
 
 
+def test_a_picture_that_cannot_be_kept_is_refused_before_measuring(tmp_path):
+    for name, words in (("curves.doc", "ends in one of"), ("missing/curves.png", "no folder")):
+        done = CliRunner().invoke(command, ["measure", "s3://nowhere", "--plot", str(tmp_path / name)])
+        assert done.exit_code == 1
+        assert words in done.output
+
+
 def test_the_command_measures_draws_shows(s3, tmp_path):
     flags = [word for name, value in s3.storage_options.items() for word in ("-S", f"{name}={value}")]
     picture = tmp_path / "curves.png"
@@ -142,7 +149,7 @@ def test_the_command_measures_draws_shows(s3, tmp_path):
     assert "requests in flight" in done.output
     assert picture.read_bytes().startswith(b"\x89PNG")
     shown = CliRunner().invoke(command, ["measure", "--show"])
-    assert "0 hours ago" in shown.output
+    assert "0 minutes ago" in shown.output
     assert "nothing read since" in shown.output
     as_json = CliRunner().invoke(command, ["measure", "--show", url, "--json", *flags])
     assert json.loads(as_json.output)[0]["drift"] is None

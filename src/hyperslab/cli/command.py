@@ -1,11 +1,12 @@
 """The command line itself: which commands there are and what they take."""
 
+import warnings
 from typing import Any
 
 import click
 
 from hyperslab import __version__
-from hyperslab.cli.failures import State, ending_well
+from hyperslab.cli.failures import State, ending_well, warning_in_one_line
 from hyperslab.cli.opening import with_store
 
 __all__ = ["command", "main"]
@@ -32,6 +33,7 @@ class _Command(click.Group):
 
 def main() -> None:
     """Run the command and exit: 0 well, 1 an error, 2 a wrong usage, 130 interrupted."""
+    warnings.showwarning = warning_in_one_line
     command(prog_name="hyperslab")
 
 
@@ -94,7 +96,7 @@ def read(url: str, key: str, output: str | None, force: bool, options: dict[str,
 @click.option("--profile", metavar="NAME", help="How the store behaves, e.g. 's3-internet' (default: as measured).")
 @click.option("--prices", metavar="NAME", help="What it bills, e.g. 'aws-same-region' (default: by its kind).")
 @click.option("--location", type=click.Choice(_LOCATIONS), help="Where you read from (default: the internet).")
-@click.option("--function", metavar="URL", help="A function beside the data that plans may call.")
+@click.option("--function", metavar="URL", help="A function plans may call; its key is in HYPERSLAB_FUNCTION_KEY.")
 @with_store
 def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None:
     """Show what reading KEY would send and cost, without reading it."""
@@ -143,7 +145,7 @@ def seal(url: str, yes: bool, options: dict[str, Any]) -> None:
 @click.option("--seconds", type=float, default=60.0, show_default=True, help="The longest that it may take.")
 @click.option("--megabytes", type=float, default=300.0, show_default=True, help="The most that is sent and received.")
 @click.option("--object", metavar="KEY", help="Read parts of this object; nothing is uploaded.")
-@click.option("--function", metavar="URL", help="Measure this function beside the data as well.")
+@click.option("--function", metavar="URL", help="Measure this function as well; its key is in HYPERSLAB_FUNCTION_KEY.")
 @click.option("--no-save", "save", is_flag=True, default=True, flag_value=False, help="Do not keep the profile.")
 @with_store
 def measure(url: str | None, show: bool, options: dict[str, Any], **choices: Any) -> None:
@@ -179,6 +181,7 @@ def prices(**choices: Any) -> None:
 @click.option("--memory-mb", type=int, help="All that the process may take.")
 @click.option("--timeout-s", type=float, help="The longest that a call may take.")
 @click.option("--verbose", is_flag=True, help="Log every call.")
+@with_store
 def serve_function(**choices: Any) -> None:
     """Run the function beside the data on this machine; prints its URL."""
     from hyperslab.cli.serving import serve_function as serve

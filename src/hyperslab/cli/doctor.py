@@ -18,10 +18,14 @@ import click
 import numpy as np
 
 import hyperslab as hs
+from hyperslab.cli.failures import listed
 from hyperslab.cli.opening import opened
 from hyperslab.errors import HyperslabError, IntegrityError, StoreError
+from hyperslab.execute.own_prices import all_books, stale_days
+from hyperslab.execute.profiles import all_profiles
 from hyperslab.plan.phrases import say_bytes, say_seconds
 from hyperslab.plan.render import printable
+from hyperslab.store.callee import URL_VARIABLE, Function
 
 __all__ = ["examine"]
 
@@ -30,12 +34,13 @@ _DEPENDENCIES = {
     "obstore": "obstore",
     "zarr": "zarr",
     "numcodecs": "numcodecs",
+    "zlib-ng": "zlib_ng",
     "h5py": "h5py",
     "google-crc32c": "google_crc32c",
     "rich": "rich",
     "click": "click",
 }
-_EXTRAS = {"plot": "matplotlib"}
+_EXTRAS = {"plot": ("matplotlib",), "function": ("aiohttp", "uvicorn"), "hdf5plugin": ("hdf5plugin",)}
 _FORK_PATIENCE_S = 20.0
 _ANSWER_PATIENCE_S = 5.0
 _COLOURS = {"ok": "green", "absent": "yellow", "failed": "red"}
@@ -65,13 +70,16 @@ def _findings(url: str | None, options: dict[str, Any]) -> Iterator[Finding]:
     yield Finding("ok", "hyperslab", f"{hs.__version__} in {Path(hs.__file__).parent}")
     for package, module in _DEPENDENCIES.items():
         yield _dependency(package, module)
-    for extra, module in _EXTRAS.items():
-        yield _extra(extra, module)
+    for extra, modules in _EXTRAS.items():
+        yield _extra(extra, modules)
     yield Finding("ok", "machine", _machine())
     yield _tried("local files", _try_local, "set TMPDIR to a directory that can be written")
     yield _tried("memory://", _try_memory, "reinstall obstore: pip install --force-reinstall obstore")
     yield _tried("forking", _try_fork, "start processes with 'spawn'")
     yield from _stores(url, options)
+    yield _function()
+    yield _tried("prices", _try_prices, "mend that file, or remove it")
+    yield _profiles()
 
 
 def _dependency(package: str, module: str) -> Finding:
@@ -82,10 +90,13 @@ def _dependency(package: str, module: str) -> Finding:
         return Finding("failed", package, f"cannot be imported ({error}): pip install {package}")
 
 
-def _extra(extra: str, module: str) -> Finding:
-    if importlib.util.find_spec(module) is None:
-        return Finding("absent", f"[{extra}]", f"{module} is not installed: pip install 'hyperslab[{extra}]'")
-    return Finding("ok", f"[{extra}]", f"{module} {importlib.metadata.version(module)}")
+def _extra(extra: str, modules: tuple[str, ...]) -> Finding:
+    missing = [module for module in modules if importlib.util.find_spec(module) is None]
+    if missing:
+        words = f"{' and '.join(missing)}: not installed; pip install 'hyperslab[{extra}]'"
+        return Finding("absent", f"[{extra}]", words)
+    versions = [f"{module} {importlib.metadata.version(module)}" for module in modules]
+    return Finding("ok", f"[{extra}]", ", ".join(versions))
 
 
 def _machine() -> str:
@@ -176,6 +187,30 @@ def _stores(url: str | None, options: dict[str, Any]) -> Iterator[Finding]:
         yield Finding("absent", "s3", "not asked: give --url s3://bucket/path to try one")
     else:
         yield _tried("s3", lambda: _try_endpoint(endpoint), "is the server running, is AWS_ENDPOINT_URL right?")
+
+
+def _function() -> Finding:
+    url = os.environ.get(URL_VARIABLE)
+    if not url:
+        return Finding("absent", "function", f"not asked: set {URL_VARIABLE} to try one")
+    return _tried("function", lambda: _try_endpoint(Function.from_environment().url), f"is {URL_VARIABLE} right?")
+
+
+def _try_prices() -> str:
+    books = [
+        f"{name} of {kept.book.dated}"
+        + (" (your own)" if kept.own else "")
+        + (" (more than a year ago)" if stale_days(kept.book.dated) is not None else "")
+        for name, kept in all_books().items()
+    ]
+    return f"{', '.join(books)}, read"
+
+
+def _profiles() -> Finding:
+    names = [each.address.partition("?")[0] for each in all_profiles()]
+    if not names:
+        return Finding("absent", "measured", "no store yet: `hyperslab measure URL` makes plans fit it")
+    return Finding("ok", "measured", f"{listed(names)}; `hyperslab measure --show` shows them")
 
 
 def _try_url(url: str, options: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from hyperslab.cli.reading import waiting
 from hyperslab.errors import InvalidInputError
 from hyperslab.plan.explain import Explanation
 from hyperslab.plan.picture import blank_axes
+from hyperslab.store.callee import URL_VARIABLE, Function
 
 __all__ = ["show_plan"]
 
@@ -35,7 +36,9 @@ def show_plan(
 ) -> None:
     """Print what reading a key would send and cost; with `analyze` read it, too."""
     key = parse_key(text)
-    with opened_array(url, options, profile=profile, prices=prices, location=location, function=function) as array:
+    # Its key is in the environment, as on a command line everybody could see it.
+    called = None if function is None else Function.from_environment({**os.environ, URL_VARIABLE: function})
+    with opened_array(url, options, profile=profile, prices=prices, location=location, function=called) as array:
         explanation = array.explain(key, phi=phi, method=method)
         if plot is not None:
             _draw(explanation, plot)

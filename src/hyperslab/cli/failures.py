@@ -12,11 +12,11 @@ import click
 from hyperslab.errors import HyperslabError, InternalError
 from hyperslab.plan.render import printable
 
-__all__ = ["State", "ending_well"]
+__all__ = ["State", "ending_well", "warning_in_one_line"]
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
-_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
+_SECRET_VARIABLES = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID", "HYPERSLAB_FUNCTION_KEY")
 _SHORTEST_SECRET = 4
 
 
@@ -30,6 +30,8 @@ class State:
     def clean(self, text: str) -> str:
         """Return the text without secrets."""
         known = [*self.secrets, *(os.environ.get(name, "") for name in _SECRET_VARIABLES)]
+        # Of a key 'name:secret' the secret alone as well.
+        known += [text.partition(":")[2] for text in known]
         for secret in sorted(known, key=len, reverse=True):
             if len(secret) >= _SHORTEST_SECRET:
                 text = text.replace(secret, "***")
@@ -43,6 +45,11 @@ class Failure(click.ClickException):
 
     def show(self, file: object = None) -> None:
         click.echo(f"hyperslab: {self.message}", err=True)
+
+
+def warning_in_one_line(message: Warning | str, *_: object, **__: object) -> None:
+    """Show a warning as an error is shown; in which line of our code it arose helps nobody at a terminal."""
+    click.echo(f"hyperslab: warning: {printable(' '.join(str(message).split()))}", err=True)
 
 
 @contextmanager

@@ -67,7 +67,7 @@ def show_profiles(url: str | None, options: dict[str, Any], *, as_json: bool) ->
 
 
 def _check_kind(path: str) -> str:
-    """Return the kind of picture that a file's name asks for; refuse one that cannot be drawn, before measuring."""
+    """Return the kind of picture that a file's name asks for; refuse what cannot be drawn there, before measuring."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
@@ -76,6 +76,9 @@ def _check_kind(path: str) -> str:
     kind = os.path.splitext(path)[1].lstrip(".").lower()
     if kind not in kinds:
         raise InvalidInputError(f"a picture's file ends in one of {', '.join(sorted(kinds))}, not {path!r}")
+    folder = os.path.dirname(path) or "."
+    if not os.path.isdir(folder):
+        raise InvalidInputError(f"there is no folder {folder!r} for the picture; make it, or choose another")
     return kind
 
 

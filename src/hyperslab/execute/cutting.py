@@ -36,13 +36,17 @@ class CallJob:
 
 
 class Cutting:
-    """The calls of a plan that is being carried out; `failed` are those that gave nothing that can be used."""
+    """The calls of a plan that is being carried out; `failed` are those that gave nothing that can be used.
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
+    A function that is not `trusted` may read another store: what it answered from is in `seen`, and is held against
+    what the read has seen only by `agree`.
+    """
+
+    def __init__(self, run: Run, *, trusted: bool) -> None:
+        self.run, self.trusted = run, trusted
         self.failed: list[Call] = []
-        # An object that was answered from, by its key, version and size.
-        self.sample: tuple[str, str | None, int] | None = None
+        # Objects that were answered from, by key, version and size.
+        self.seen: list[tuple[str, str | None, int]] = []
 
     def jobs(self) -> Iterator[CallJob]:
         """Calls to send."""
@@ -90,11 +94,23 @@ class Cutting:
             except ChunkSizeError:
                 unsure.append(owner)  # one of ours would have refused to cut it
                 continue
-            run.check_version(key, answer.etag, answer.object_nbytes)
-            self.sample = key, answer.etag, answer.object_nbytes
+            if self.trusted:
+                run.check_version(key, answer.etag, answer.object_nbytes)
+            else:
+                self.seen.append((key, answer.etag, answer.object_nbytes))
             place_cells(pieces, piece, run.targets[read], np.frombuffer(answer.data, np.uint8))
         if unsure:
             self.failed.append(Call(tuple(unsure), 0, 0))
+
+    def agree(self) -> None:
+        """Refuse answers from other versions of objects than the read has seen."""
+        for key, etag, nbytes in self.seen:
+            self.run.check_version(key, etag, nbytes)
+
+    def distrust(self) -> None:
+        """Believe no answer."""
+        self.seen.clear()
+        self.failed[:] = self.run.plan.calls
 
 
 def _described(layout: Layout, mask: int) -> CallLayout:
@@ -105,7 +121,8 @@ def _described(layout: Layout, mask: int) -> CallLayout:
 def _select(pieces: Pieces, piece: int) -> tuple[AxisSelect, ...] | Points:
     """Say which cells of its chunk a piece wants."""
     if isinstance(pieces, PointPieces):
-        return Points(pieces.source(piece))
+        # Without axes there is one cell, and nothing to say about it.
+        return Points(pieces.source(piece)) if pieces.local else ()
     if not isinstance(pieces, BoxPieces):
         raise InternalError(f"pieces of an unknown kind: {type(pieces).__name__}")
     select: list[AxisSelect] = []

@@ -25,8 +25,6 @@ _TYPICAL_FUNCTION = FunctionProfile(start_s=0.02, byte_s=1 / 80e6, at_once=100, 
 # A server of one's own bills nothing and answers whatever fits in its memory.
 _OWN_SERVER = FunctionPrices(0.0, 0.0)
 _OWN_REPLY_BYTES = 32 << 20
-# The largest chunk that a function decodes.
-_CHUNK = CallLimits().chunk_bytes
 # Cost models are kept for so many stores and values of phi.
 _MOST_MODELS = 256
 
@@ -97,15 +95,18 @@ class Knowledge:
         if function is None:
             raise InvalidInputError("there is no function to be called: Session(function=…)")
         behaves = profile.function or _TYPICAL_FUNCTION
+        limits, free_bytes = CallLimits(), _free_bytes(function)
+        # All that one call reads is held beside what is cut out of it. Of the memory, a half is for chunks that are
+        # being decoded, when one is there four times and more, and three tenths for answers, which are there twice.
+        read = min(free_bytes // 3, limits.read_bytes)
+        chunk, reply = min(free_bytes // 9, limits.chunk_bytes), min(free_bytes * 3 // 20, _OWN_REPLY_BYTES)
         if function.provider == "local":
-            return FunctionModel(
-                behaves, _OWN_SERVER, function.memory_mb, _OWN_REPLY_BYTES, _read_limit(function), _CHUNK
-            )
+            return FunctionModel(behaves, _OWN_SERVER, function.memory_mb, reply, read, chunk)
         billed = prices.function if prices.provider == function.provider else find_prices(function.provider).function
         billed = billed or _OWN_SERVER
-        answer = billed.answer_bytes or _OWN_REPLY_BYTES
         # What is not cells: the header, with a line for each chunk.
-        return FunctionModel(behaves, billed, function.memory_mb, answer - (64 << 10), _read_limit(function), _CHUNK)
+        reply = min(reply, (billed.answer_bytes or _OWN_REPLY_BYTES) - (64 << 10))
+        return FunctionModel(behaves, billed, function.memory_mb, reply, read, chunk)
 
     def observe(self, store: "Store", plan: Plan, ledger: Ledger, ran_s: float | None = None) -> None:
         """Learn from a read that went as it was planned; the function ran `ran_s`, if that is not what is billed."""
@@ -125,7 +126,8 @@ class Knowledge:
             known.learner.observe(seen)
             if known.learner.profile() is not before:
                 self._models = {}
-            if store.address not in self._said and (drift := known.learner.drift(store.address)) is not None:
+            drift = known.learner.drift(store.address.partition("?")[0])
+            if drift is not None and store.address not in self._said:
                 self._said.add(store.address)
                 self._news.append(f"{store.address}: {drift}")
 
@@ -155,9 +157,9 @@ def check_location(location: str | None) -> None:
         raise InvalidInputError(f"location must be one of {', '.join(LOCATIONS)}, not {location!r}")
 
 
-def _read_limit(function: "Function") -> int:
-    """The most that one call may read: it is held beside what is cut out of it, and what the runtime takes."""
-    return min(max(16, function.memory_mb - 256) * (1 << 20) // 3, CallLimits().read_bytes)
+def _free_bytes(function: "Function") -> int:
+    """The memory that a function has beside what its runtime takes."""
+    return max(16, function.memory_mb - 256) << 20
 
 
 @lru_cache(maxsize=8)

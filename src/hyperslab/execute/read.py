@@ -361,11 +361,12 @@ async def _fetch_and_call(
     limits, caller = session.limits(reading.model), session.caller
     if caller is None:
         raise InternalError("a plan with calls, without a function")
-    cutting = Cutting(run)
+    cutting = Cutting(run, trusted=reading.store.address in caller.trusted)
     call = partial(remote.run_calls, cutting, caller=caller, meter=reading.meter, limits=limits, clock=reading.clock)
     await remote.both(call, fetch)
-    if cutting.sample is not None and reading.store.address not in caller.trusted:
+    if cutting.seen:
         await _check_function(reading, cutting, send)
+        cutting.agree()
     if not cutting.failed:
         return
     rest = instead_of_calls(run.plan, cutting.failed, replace(reading.model, function=None))
@@ -376,10 +377,10 @@ async def _fetch_and_call(
 
 async def _check_function(reading: _Reading, cutting: Cutting, send: Callable[..., Awaitable[None]]) -> None:
     """Compare, once, an object that the function read with the store's own; if it is another, believe no answer."""
-    caller, sample = reading.session.caller, cutting.sample
-    if caller is None or sample is None:
+    caller = reading.session.caller
+    if caller is None:
         return
-    key, etag, nbytes = sample
+    key, etag, nbytes = cutting.seen[-1]
     same: list[bool] = []
 
     def compare(job: Job, reply: Reply) -> None:
@@ -393,10 +394,7 @@ async def _check_function(reading: _Reading, cutting: Cutting, send: Callable[..
         caller.trusted.add(reading.store.address)
         return
     caller.mistrust(key)
-    run = cutting.run
-    cutting.failed[:] = run.plan.calls
-    # Versions that it answered from are no versions of the store's objects.
-    run.etags, run.sizes = dict(reading.recall.etags), dict(reading.recall.sizes)
+    cutting.distrust()
 
 
 def _never(job: Job) -> bool:

@@ -1,6 +1,6 @@
 """What earlier reads left at hand: shard indexes and chunks, in memory and on the local disk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,8 +30,8 @@ class Recall:
         self.etags: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         # Chunks at hand; None stands for one on the disk, which is decoded when it is its turn.
-        self.hits: dict[tuple[str, int], npt.NDArray[Any] | None] = {}
-        self._lost: set[tuple[str, int]] = set()
+        self.hits: dict[Hashable, npt.NDArray[Any] | None] = {}
+        self._lost: set[Hashable] = set()
         self._last_etags: dict[str, str] = {}
 
     def find_tables(self, reads: Sequence[Pieces]) -> None:
@@ -74,29 +74,32 @@ class Recall:
 
     def has_chunk(self, layout: Layout, key: str, inner: int) -> bool:
         """Say whether a chunk is at hand; one in memory is held until the read is done."""
-        if (key, inner) in self.hits:
+        slot = layout.slot_of(inner)
+        name = _name(layout, key, slot)
+        if name in self.hits:
             return True
         etag = self.etags.get(key) or self._etag(key)
-        if etag is None or (key, inner) in self._lost:
+        if etag is None or name in self._lost:
             return False
-        slot = layout.slot_of(inner)
         chunk = self.session.cache.get(cache_key(self.store, layout, key, etag, slot))
         on_disk = chunk is None and self.disk is not None and layout.decoder is not None
         if chunk is None and not (on_disk and self.disk and self.disk.has(self.store.address, key, etag, slot)):
             return False
-        self.hits[key, inner] = chunk
+        self.hits[name] = chunk
         # What else is fetched of the object must be of the same version.
         self.etags[key] = etag
         return True
 
     def chunk(self, layout: Layout, key: str, inner: int) -> npt.NDArray[Any] | None:
         """Return a chunk that is at hand; None if the disk has lost it meanwhile, which is remembered."""
-        chunk = self.hits[key, inner]
+        slot = layout.slot_of(inner)
+        name = _name(layout, key, slot)
+        chunk = self.hits[name]
         if chunk is None and self.disk is not None and layout.decoder is not None:
-            stored = self.disk.get(self.store.address, key, self.etags[key], layout.slot_of(inner))
+            stored = self.disk.get(self.store.address, key, self.etags[key], slot)
             if stored is not None:
                 return layout.decode(memoryview(stored), key, inner)
-            self._lost.add((key, inner))
+            self._lost.add(name)
         return chunk
 
     def forget_lost(self) -> bool:
@@ -136,6 +139,11 @@ class Recall:
             # A look at the file costs next to nothing.
             return etag if _current_etag(self.store, key) == etag else None
         return etag
+
+
+def _name(layout: Layout, key: str, slot: int) -> Hashable:
+    """Name a chunk: arrays of one file have the object in common, so that its number there is not enough."""
+    return key, slot, layout.stored, layout.chunks, layout.order
 
 
 def _current_etag(store: Store, key: str) -> str | None:

@@ -101,9 +101,10 @@ class Session:
         self.profile = Profile.named(profile) if isinstance(profile, str) else profile
         self.prices = find_prices(prices, location=location) if isinstance(prices, str) else prices
         self.location, self.learn = location, learn
-        if function is None and os.environ.get(URL_VARIABLE):
-            function = Function.from_environment()
-        self.function = Function(function) if isinstance(function, str) else function
+        if isinstance(function, str) or (function is None and os.environ.get(URL_VARIABLE)):
+            # Its key, if it has one, is in the environment.
+            function = Function.from_environment(os.environ | ({URL_VARIABLE: function} if function else {}))
+        self.function = function
         self.caller = None if self.function is None else Caller(self.function)
         self._knowledge = Knowledge(
             profile=self.profile, prices=self.prices, location=location, concurrency=concurrency,

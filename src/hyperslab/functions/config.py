@@ -38,8 +38,11 @@ class Root:
         return bucket_of(self.store.address)
 
     def holds(self, key: str) -> bool:
-        """Whether a key is the prefix itself or lies below it."""
-        return not self.prefix or key == self.prefix or key.startswith(self.prefix + "/")
+        """Whether a key is the prefix itself or lies below it, also where a store takes a backslash for '/'."""
+        if not self.prefix:
+            return True
+        inside = key == self.prefix or key.startswith(self.prefix + "/")
+        return inside and ".." not in key.replace("\\", "/").split("/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

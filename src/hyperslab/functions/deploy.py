@@ -66,7 +66,12 @@ $bindings
 decides: set `HYPERSLAB_FUNCTION_AUTH` to `provider`, and give callers the role `roles/run.invoker`. Their `Function`
 has `headers={"authorization": "Bearer …"}`, a token from `gcloud auth print-identity-token`, which lasts an hour.
 
-The role lets it read objects below the roots only. All gone again: `gcloud functions delete hyperslab --gen2`.
+The role lets it read objects below the roots only. It may not list them, and then Google answers the same for an object
+that is not there as for one that is forbidden: reads that meet chunks which were never written fall back to reading
+directly. For arrays with many of them, leave the condition out (`--condition=None`): the role then holds for the whole
+bucket, listing included.
+
+All gone again: `gcloud functions delete hyperslab --gen2`.
 """)
 
 _AZURE = Template("""# Deploying the function on Azure Functions
@@ -84,7 +89,13 @@ $bindings
 Calls go to `https://APP.azurewebsites.net/api/call`. Azure wants its own code for them, which `az functionapp keys
 list` shows: callers give it as `headers={"x-functions-key": code}` beside the key.
 
-The role lets it read blobs of the container, and nothing else. All gone again: `az functionapp delete --name APP`.
+The role lets it read and list blobs of the container, and nothing else.
+
+These steps take the Flex Consumption plan, on which Azure bills otherwise than on the Consumption plan that the bundled
+price book knows (`hyperslab prices --provider azure`). For dollars that hold, put the figures of your plan into a price
+book of your own.
+
+All gone again: `az functionapp delete --name APP`.
 """)
 
 
@@ -111,7 +122,8 @@ def _place(root: str, scheme: str) -> tuple[str, str]:
     """Return the bucket and the prefix of a root."""
     parts = urlsplit(root)
     if parts.scheme != scheme or not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
-        raise InvalidInputError(f"a root is written '{scheme}://bucket/prefix' for this target, got {root!r}")
+        inside = "container" if scheme == "az" else "bucket"
+        raise InvalidInputError(f"a root is written '{scheme}://{inside}/prefix' for this target, got {root!r}")
     return parts.netloc, parts.path.strip("/")
 
 

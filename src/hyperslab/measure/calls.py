@@ -72,8 +72,9 @@ async def _surveyed(prober: Prober, function: Function) -> list[CallTiming]:
     except SpentError:
         pass
     except FunctionError as error:
-        # So many at once is more than it takes; what was seen until then holds.
-        if not (timings and timings[-1].kind == "at once" and error.status in (429, 503)):
+        # So many at once is more than it takes, or the time was up before its answer; what was seen until then holds.
+        busy = bool(timings) and timings[-1].kind == "at once" and error.status in (429, 503)
+        if not busy and not (timings and prober.left_s() <= 0):
             raise
     finally:
         await client.aclose()

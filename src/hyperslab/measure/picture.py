@@ -78,7 +78,8 @@ def _bandwidth(measurement: "Measurement", ax: Any) -> None:
     )  # fmt: skip
     ax.set_xscale("log", base=2)
     ax.set_xticks(profile.in_flight, [str(n) for n in profile.in_flight])
-    ax.set_ylim(0, 1.3 * rates.max())
+    # Above all points there is room for the legend.
+    ax.set_ylim(0, 1.4 * max([rates.max(), *[each.nbytes / each.seconds / _MB for each in seen]]))
     ax.set_xlabel("requests in flight")
     ax.set_ylabel("MB/s")
     _title(ax, f"bandwidth: 90% of the best from {profile.n_min} to {profile.n_max}")

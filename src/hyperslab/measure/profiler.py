@@ -17,7 +17,7 @@ from hyperslab.measure.probes import Prober, SpentError
 from hyperslab.measure.result import Measurement
 from hyperslab.measure.survey import STEPS, survey
 from hyperslab.measure.target import ending_on_term, existing, uploaded
-from hyperslab.plan import Budget
+from hyperslab.plan import Budget, Profile
 from hyperslab.store import LocalStore, Store, locate
 from hyperslab.store.callee import URL_VARIABLE, Function
 
@@ -88,7 +88,7 @@ def _measured(prober: Prober, url: str, path: str, key: str | None, function: Fu
             cut = survey(prober)
             prober.end = last
             profile = fit_profile(prober.timings, name="measured", measured_at=_now())
-            calls = _calls(prober, function, notes) if function is not None else []
+            calls = _calls(prober, function, profile, notes) if function is not None else []
     except SpentError:
         raise _too_slow(store) from None
     if cut:
@@ -103,12 +103,15 @@ def _measured(prober: Prober, url: str, path: str, key: str | None, function: Fu
     )  # fmt: skip
 
 
-def _calls(prober: Prober, function: Function, notes: list[str]) -> list[CallTiming]:
+def _calls(prober: Prober, function: Function, profile: Profile, notes: list[str]) -> list[CallTiming]:
     try:
-        return survey_calls(prober, function)
+        found = survey_calls(prober, function)
     except FunctionError as error:
         notes.append(f"the function was not measured: {error}")
         return []
+    if fit_function(found, profile) is None:
+        notes.append("the function was not measured: time or bytes did not suffice; allow more of them")
+    return found
 
 
 def _too_slow(store: Store) -> StoreError:

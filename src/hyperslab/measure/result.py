@@ -100,11 +100,12 @@ class Measurement:
 def profile_facts(profile: Profile) -> tuple[tuple[str, str], ...]:
     """Return a profile in words."""
     best = max(profile.bandwidth)
-    spread = ""
+    # What a small request takes, as the spread is of those; the work is kept apart, as nothing overlaps with it.
+    answer_s, spread = profile.latency_s + profile.request_s, ""
     if profile.spread_s is not None:
         spread = f" ({say_seconds(profile.spread_s[0])} to {say_seconds(profile.spread_s[1])} for 8 of 10)"
     facts = [
-        ("latency", f"{say_seconds(profile.latency_s)}{spread}, and {say_seconds(profile.request_s)} work per request"),
+        ("latency", f"{say_seconds(answer_s)}{spread}, of which {say_seconds(profile.request_s)} are work per request"),
         (
             "bandwidth",
             f"{say_bytes(int(best))}/s at best, {say_bytes(int(profile.stream_bandwidth))}/s for one request",
@@ -144,8 +145,10 @@ def _age(measured_at: str | None, now: datetime) -> str:
         then = datetime.fromisoformat(measured_at or "").astimezone(UTC)
     except ValueError:
         return "at an unknown time"
-    hours = max(0, int((now - then).total_seconds() // 3600))
-    ago = say_count(hours // 24, "day") if hours >= 24 else say_count(hours, "hour")
+    minutes = max(0, int((now - then).total_seconds() // 60))
+    hours = minutes // 60
+    count, unit = (hours // 24, "day") if hours >= 24 else (hours, "hour") if hours else (minutes, "minute")
+    ago = say_count(count, unit)
     return f"{then:%Y-%m-%d %H:%M} UTC, {ago} ago"
 
 

@@ -70,13 +70,21 @@ def uploaded(prober: Prober, path: str) -> Iterator[Target]:
     """Put an object of random bytes below the path, as large as time and bytes allow; remove it at the end, always."""
     session, store = prober.session, prober.store
     key = f"{path}/{NAME}{secrets.token_hex(8)}".lstrip("/")
-    writer, settled = StoreWriter(session, store), False
+    writer = StoreWriter(session, store)
     try:
         target = _upload(prober, writer, key)
-        settled = True
+    except HyperslabError:
+        # A store that does not let itself be written to rarely deletes; what it said first is what helps.
+        with suppress(StoreError):
+            _removed(writer, key, settled=False)
+        raise
+    except BaseException:
+        _removed(writer, key, settled=False)
+        raise
+    try:
         yield target
     finally:
-        _removed(writer, key, settled)
+        _removed(writer, key, settled=True)
 
 
 def _upload(prober: Prober, writer: StoreWriter, key: str) -> Target:

@@ -37,7 +37,8 @@ _FEW_OFFERS = 4
 _FEW_ROWS = 128
 # Up to so many, one more and one less are tried as long as that helps.
 _SOME_OFFERS = 24
-_SOME_ROWS = 4096
+# As long as there are not too many ranges to be planned again for each kind of chunk.
+_SOME_ROWS = 1 << 15
 _ROUNDS = 3
 # Beyond so many, fewer widths of gaps are tried: milliseconds count.
 _MANY_OFFERS = 1 << 10
@@ -126,7 +127,7 @@ def choose_calls(
         return best
     for chosen in _scan(query):
         best = _cheaper(best, query.settle(chosen))
-    return _climb(query, best) if len(offers) <= _SOME_OFFERS and len(needs) <= _SOME_ROWS else best
+    return _climb(query, best) if len(offers) <= _SOME_OFFERS and query.kinds * len(needs) <= _SOME_ROWS else best
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +139,11 @@ class _Query:
     offers: Offers
     model: CostModel
     function: FunctionModel
+
+    @property
+    def kinds(self) -> int:
+        """How many offers there are that are not alike."""
+        return len(set(zip(self.offers.reply_bytes.tolist(), self.offers.read_bytes.tolist(), strict=True)))
 
     def settle(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None = None) -> Choice:
         """Plan in full: group the chosen offers into calls, and find the requests for everything else."""

@@ -33,7 +33,7 @@ class FunctionModel:
     """A function beside the data: how it behaves, what it bills, what one call may give.
 
     `reply_bytes` is the largest answer, `read_bytes` the most that one call may read, `chunk_bytes` the largest chunk
-    that it decodes.
+    that it decodes, and the most that it reads of a plain one.
     """
 
     profile: FunctionProfile

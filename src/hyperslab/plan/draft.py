@@ -95,6 +95,8 @@ class Draft:
         fits = (columns[3] >= 0) & (columns[5] <= MOST_LISTED)
         if function is not None:
             fits &= (columns[3] + CALL_HEAD_BYTES <= function.reply_bytes) & (read <= function.read_bytes)
+            # Of a plain chunk, what is read counts; of the others, what they are when they are decoded.
+            fits &= (columns[1] < 0) | (read <= function.chunk_bytes)
         return Offers(*[column[fits] for column in columns])
 
     def _replies(self, read: Pieces) -> Ints:

@@ -234,6 +234,8 @@ def _too_much(method: Method | None, chosen: Plan) -> str:
         most_chunks, most_ranges = _MOST_PAPER_CHUNKS, _MOST_PAPER_RANGES
     if chosen.chunk_count > most_chunks:
         return f"too many chunks ({chosen.chunk_count:,})"
+    if method == "call" and chosen.lookups:
+        return "calls are planned once the shards' indexes are known"
     if method == "call":
         return next((reason for read in chosen.reads if (reason := travels(read.layout)) is not None), "")
     ranges = sum(read.run_count for read in chosen.reads)

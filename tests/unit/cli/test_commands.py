@@ -254,7 +254,16 @@ def test_an_interrupt_is_quiet(run, place, monkeypatch):
     assert (result.exit_code, result.output) == (130, "")
 
 
-def test_doctor(run, place):
+def test_a_function_is_called_with_the_key_of_the_environment(run, place, monkeypatch):
+    monkeypatch.setenv("HYPERSLAB_FUNCTION_KEY", "me:nothexadecimal")
+    result = run("explain", place / "plain", "0", "--function", "http://127.0.0.1:1/")
+    fails(result, "a signing key is written 'name:secret'")
+    assert "nothexadecimal" not in result.output + result.stderr
+
+
+def test_doctor(run, place, monkeypatch, tmp_path):
+    monkeypatch.setenv("HYPERSLAB_HOME", str(tmp_path))
+    monkeypatch.delenv("HYPERSLAB_FUNCTION_URL", raising=False)
     result = run("doctor", "--url", place)
     assert result.exit_code == 0, result.output
     found = dict(re.findall(r"^(?:ok|absent) +(\S+(?: files)?) +(.*)$", result.stdout, re.MULTILINE))
@@ -262,16 +271,23 @@ def test_doctor(run, place):
     assert "written and read" in found["local files"]
     assert "runtime of its own" in found["forking"]
     assert "hyperslab.Group" in found[str(place)]
+    assert "aws of 20" in found["prices"]
+    assert "no store yet" in found["measured"]
+    assert "HYPERSLAB_FUNCTION_URL" in found["function"]
     assert "failed" not in result.stdout
 
 
-def test_doctor_finds_what_fails(run, monkeypatch, fake_s3):
+def test_doctor_finds_what_fails(run, monkeypatch, fake_s3, tmp_path):
+    monkeypatch.setenv("HYPERSLAB_HOME", str(tmp_path))
     monkeypatch.setattr("hyperslab.cli.doctor._try_fork", lambda: "not tried")
     monkeypatch.setattr("hyperslab.cli.doctor._DEPENDENCIES", {"no-such-package": "no_such_package"})
-    monkeypatch.setattr("hyperslab.cli.doctor._EXTRAS", {"plot": "no_such_module"})
+    monkeypatch.setattr("hyperslab.cli.doctor._EXTRAS", {"plot": ("numpy", "no_such_module")})
     monkeypatch.setenv("TMPDIR", "/no/such/folder")
     monkeypatch.setattr("tempfile.tempdir", "/no/such/folder")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("HYPERSLAB_FUNCTION_URL", "http://127.0.0.1:1/")
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "mine.toml").write_text("provider = 1")
     result = run("doctor")
     assert result.exit_code == 1
     for line in (
@@ -279,7 +295,10 @@ def test_doctor_finds_what_fails(run, monkeypatch, fake_s3):
         r"absent  \[plot\] .*pip install 'hyperslab\[plot\]'",
         r"failed  local files .*set TMPDIR",
         r"failed  s3 .*is the server running",
+        r"failed  function .*is HYPERSLAB_FUNCTION_URL right",
+        r"failed  prices .*mine\.toml",
     ):
         assert re.search(line, result.stdout), line
     monkeypatch.setenv("AWS_ENDPOINT_URL", fake_s3.endpoint)
+    monkeypatch.setenv("HYPERSLAB_FUNCTION_URL", fake_s3.endpoint)
     assert re.search(r"ok      s3 .*answers", run("doctor").stdout)

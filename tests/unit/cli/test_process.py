@@ -65,6 +65,18 @@ def test_an_interrupt_ends_a_read_quietly(array, fake_s3):
     assert (process.returncode, out, err) == (130, b"", b"")
 
 
+def test_a_warning_is_one_line(array, tmp_path):
+    (tmp_path / "prices").mkdir()
+    (tmp_path / "prices" / "old.toml").write_text('provider = "aws"\ndated = "2020-01"\n')
+    done = subprocess.run(
+        [*COMMAND, "explain", array, "5", "--prices", "aws"],
+        capture_output=True, text=True, env={**ENVIRONMENT, "HYPERSLAB_HOME": str(tmp_path)}, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert done.stderr.startswith("hyperslab: warning: the prices of aws are dated 2020-01")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_terminal_gets_colours(array):
     main, side = pty.openpty()
     process = subprocess.Popen([*COMMAND, "explain", array, "5:8"], stdout=side, stderr=side, env=ENVIRONMENT)

@@ -3,6 +3,7 @@
 import warnings
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import hyperslab as hs
@@ -10,7 +11,11 @@ from hyperslab.errors import InvalidInputError
 from hyperslab.execute.knowledge import DriftWarning, Knowledge, check_location
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.profiles import find_known, save_profile
+from hyperslab.functions.config import function_config
+from hyperslab.functions.core import work_of
+from hyperslab.layout.compressors import Zstd
 from hyperslab.plan import FunctionProfile, Prices, Profile
+from hyperslab.store.call import CallChunk, CallLayout, CallRequest
 from hyperslab.store.callee import Function
 
 ADDRESS = "s3://bucket?endpoint=127.0.0.1:8333"
@@ -167,6 +172,23 @@ def test_more_memory_reads_more(home):
         for mb in (128, 512, 4096)
     ]
     assert sizes[0].read_bytes < sizes[1].read_bytes < sizes[2].read_bytes
+
+
+@pytest.mark.parametrize("mb", [384, 512, 1024, 1769, 10240])
+@pytest.mark.parametrize("codecs", [(), (Zstd(),)])
+def test_what_fits_a_plan_fits_the_function(home, mb, codecs):
+    """The largest chunk, and the largest answer, that a plan calls for is not refused for its size."""
+    function = Function("http://127.0.0.1:9/", memory_mb=mb)
+    model = knowledge(function=function).model(store(), 0.0, calls=True).function
+    config = function_config(["memory://limits"], keys=["me:" + "00" * 16], memory_mb=mb, environ={})
+    layout = CallLayout((model.chunk_bytes,), np.dtype("u1"), (0,), codecs)
+    sparse = CallChunk("c", 0, ((0, 1 << 20, model.chunk_bytes >> 20),))
+    request = CallRequest.unpack(CallRequest("memory://limits", (layout,), (sparse,)).pack(), config.limits)
+    (work,) = work_of(request, config.limits)
+    assert work.memory_bytes <= config.work_bytes
+    assert 2 * model.reply_bytes <= config.held_bytes
+    assert model.reply_bytes <= config.limits.result_bytes
+    assert model.read_bytes <= config.limits.read_bytes
 
 
 # Measured, and learned

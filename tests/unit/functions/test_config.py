@@ -59,8 +59,12 @@ def test_keys_from_a_file(tmp_path):
 
 @pytest.mark.parametrize(
     ("key", "held"),
-    [("run", True), ("run/a", True), ("run/a/b", True), ("running/a", False), ("ru", False), ("a/run", False)],
-)
+    [
+        ("run", True), ("run/a", True), ("run/a/b", True), ("running/a", False), ("ru", False), ("a/run", False),
+        # Some stores take a backslash for '/'.
+        (r"run/a\b", True), (r"run/..\secret", False), (r"run/a\..\..\secret", False), (r"run\..\secret", False),
+    ],
+)  # fmt: skip
 def test_a_prefix_is_whole_parts_of_a_path(key, held):
     (root,) = function_config(["memory://lab/run"], keys=[KEY], environ={}).roots
     assert root.holds(key) is held

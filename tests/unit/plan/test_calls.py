@@ -10,10 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute import groupings
 
-from hyperslab.plan import CostModel, FunctionModel, FunctionProfile, Needs, Prices, Profile, Units
+from hyperslab.layout import ChunkKeys, Layout
+from hyperslab.plan import (
+    CostModel,
+    FunctionModel,
+    FunctionProfile,
+    Needs,
+    Prices,
+    Profile,
+    Units,
+    make_plan,
+    pieces_of,
+)
 from hyperslab.plan.calls import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, Offers, choose_calls, figures_of
 from hyperslab.plan.cost import Calls
 from hyperslab.plan.prices import FunctionPrices
+from hyperslab.selection import parse
 
 KIB = 1 << 10
 
@@ -222,3 +234,14 @@ def test_a_call_holds_no_more_than_its_limits():
     assert max(call.reply_bytes for call in found.calls) <= 700_000
     assert max(call.read_bytes for call in found.calls) <= 2_000_000
     assert max(len(call.owners) for call in found.calls) == 2
+
+
+def test_of_a_plain_chunk_no_more_is_called_for_than_a_function_reads():
+    function = FunctionModel(FunctionProfile(1e-3, 1e-10), FunctionPrices(0.0, 0.0), chunk_bytes=1 << 20)
+    model = CostModel(Profile("slow", 0.5, (1,), (1e5,), 8), Prices.named("aws"), function=function)
+    i4, shape = np.dtype("<i4"), (1024, 1024)
+    layout = Layout(shape, i4, shape, ChunkKeys("", "/", "c"), np.zeros((), i4), i4, (0, 1))
+    for rows, called in ((200, True), (1024, False)):
+        plan = make_plan([pieces_of(layout, parse(np.s_[0:rows:40, ::100], shape))], model, "call")
+        assert bool(plan.calls) == called
+        assert bool(len(plan.requests)) != called
