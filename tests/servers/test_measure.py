@@ -55,7 +55,9 @@ def test_it_keeps_to_its_limits_and_leaves_nothing(s3_proxy, s3):
     )  # fmt: skip
     gets = [entry for entry in s3_proxy.log if entry.method == "GET" and NAME in entry.path]
     received = sum(entry.body_bytes for entry in gets)
-    assert received <= found.moved_bytes <= MEGABYTES * 1e6
+    # Of an answer that was cut off, when time ran out, the bytes cannot be known.
+    assert received <= (MEGABYTES * 1e6 if found.notes else found.moved_bytes)
+    assert found.moved_bytes <= MEGABYTES * 1e6
     assert found.moved_bytes > 1e6
     assert all(entry.range for entry in gets)
     assert {entry.method for entry in s3_proxy.log} == {"GET", "PUT", "POST"}  # S3 deletes by POST

@@ -330,11 +330,13 @@ def test_a_call_that_is_given_up_leaves_nothing_behind(bench):
 
 
 def test_a_closed_service_ends_its_threads():
+    before = set(threading.enumerate())
     with function() as bench:
         bench.put("data/a", CELLS.tobytes())
         body = bench.request(ROW, layout=LAYOUT).pack()
         assert bench.service.answer(signed(body), body).status == 200
+        assert any(thread.name.startswith("hyperslab-function") for thread in set(threading.enumerate()) - before)
     deadline = time.monotonic() + 5
-    while any(thread.name.startswith("hyperslab-function") for thread in threading.enumerate()):
+    while any(t.name.startswith("hyperslab-function") for t in set(threading.enumerate()) - before):
         assert time.monotonic() < deadline
         time.sleep(0.01)
