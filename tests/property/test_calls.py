@@ -5,6 +5,7 @@ SeaweedFS, `hyperslab serve-function` in a process of its own, and sessions that
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,7 +40,7 @@ from support.missing import not_installed
 
 import hyperslab as hs
 from hyperslab.errors import UnsupportedError
-from hyperslab.plan import FunctionProfile
+from hyperslab.plan import FunctionProfile, plan
 
 PREFIX = "calls-property"
 INTEGERS = np.random.default_rng(3).integers(-90, 90, (11, 14)).astype("<i4")
@@ -144,6 +145,7 @@ PROFILES = {
     "calls": hs.Profile("calls", 1e-4, (1,), (1e4,), 1, function=_QUICK),
     "mixed": hs.Profile("mixed", 1e-4, (1, 2), (1e6, 2e6), 2, function=_MIDDLING),
     "few": hs.Profile("few", 1e-3, (1, 8), (1e6, 8e6), 8, function=_MIDDLING),
+    "many": hs.Profile("many", 1e-4, (1, 2), (1e6, 2e6), 2, function=replace(_MIDDLING, at_once=40)),
 }
 PHIS = {"few": float("inf")}
 
@@ -249,6 +251,18 @@ def test_calls_give_what_numpy_and_a_direct_read_give(calling, data, name, profi
         assert_same(array.read(key, method="call"), wanted)
     assert_not_fetched(name, spent)
     assert_same(array.read(key), wanted)
+
+
+@tries(40)
+@given(st.data(), st.lists(names, min_size=1, max_size=2), st.sampled_from([None, "call"]))
+def test_bands_of_chunks(calling, data, some, method):
+    """Chunks in as many bands as there are cells, cut by several calls, or by requests beside them."""
+    drawn = [(name, data.draw(keys(calling.data[name].shape))) for name in some]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_LEAST_BAND_BYTES", 1)
+        found = hs.read_many([(calling.arrays["many", name], key) for name, key in drawn], method=method)
+    for (name, key), result in zip(drawn, found, strict=True):
+        assert_same(result, picked(calling.data[name], key))
 
 
 @tries(25)

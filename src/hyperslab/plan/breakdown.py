@@ -50,30 +50,38 @@ def breakdown(plan: Plan) -> tuple[Line, ...]:
     if plan.direct:
         lines = [Line(Way.MAP, plan.chunk_count, plan.chunk_count, estimate.needed_bytes, estimate.fetched_bytes)]
         return tuple(lines) if plan.chunk_count else ()
-    ways, needed = ways_of(plan), _needed_of(plan)
+    ways, needed, chunk_of = ways_of(plan), _needed_of(plan), _chunks_of(plan)
     ranged = (ways == Way.RANGE) | (ways == Way.LOOKUP)
     whole_bytes = estimate.fetched_bytes - estimate.reply_bytes - plan.requests.nbytes
     known = not plan.lookups
     lines = [
         Line(Way.LOOKUP, 0, len(plan.lookups), 0, estimate.lookup_bytes),
-        _line(Way.RANGE, ranged, needed, len(plan.requests), plan.requests.nbytes, exact=known),
-        _line(Way.GET, ways == Way.GET, needed, len(plan.wholes), whole_bytes, exact=False),
-        _line(Way.CALL, ways == Way.CALL, needed, len(plan.calls), estimate.reply_bytes),
-        _line(Way.CACHE, ways == Way.CACHE, needed, 0, 0),
-        _line(Way.ABSENT, ways == Way.ABSENT, needed, 0, 0),
+        _line(Way.RANGE, ranged, needed, chunk_of, len(plan.requests), plan.requests.nbytes, exact=known),
+        _line(Way.GET, ways == Way.GET, needed, chunk_of, len(plan.wholes), whole_bytes, exact=False),
+        _line(Way.CALL, ways == Way.CALL, needed, chunk_of, len(plan.calls), estimate.reply_bytes),
+        _line(Way.CACHE, ways == Way.CACHE, needed, chunk_of, 0, 0),
+        _line(Way.ABSENT, ways == Way.ABSENT, needed, chunk_of, 0, 0),
     ]
     return tuple(line for line in lines if line.chunks or line.requests)
 
 
 def _line(
-    way: Way, which: npt.NDArray[np.bool_], needed: Ints, requests: int, fetched: int, *, exact: bool = True
+    way: Way,
+    which: npt.NDArray[np.bool_],
+    needed: Ints,
+    chunk_of: Ints | None,
+    requests: int,
+    fetched: int,
+    *,
+    exact: bool = True,
 ) -> Line:
-    return Line(way, int(np.count_nonzero(which)), requests, int(needed[which].sum()), fetched, exact)
+    chunks = np.count_nonzero(which) if chunk_of is None else len(np.unique(chunk_of[which]))
+    return Line(way, int(chunks), requests, int(needed[which].sum()), fetched, exact)
 
 
 def ways_of(plan: Plan) -> npt.NDArray[np.uint8]:
     """Return for each owner (see `Plan`) the way that its chunk comes; not for direct plans."""
-    ways = np.full(plan.chunk_count, Way.ABSENT, np.uint8)
+    ways = np.full(plan.piece_count, Way.ABSENT, np.uint8)
     ways[plan.needs.owners] = Way.RANGE
     if plan.lookups:
         looked_up = np.zeros(len(plan.keys), np.bool_)
@@ -89,7 +97,7 @@ def ways_of(plan: Plan) -> npt.NDArray[np.uint8]:
 
 def shares_of(plan: Plan) -> npt.NDArray[np.float64]:
     """Return for each owner the share of its chunk's stored bytes that is fetched; not for direct plans."""
-    shares = np.zeros(plan.chunk_count)
+    shares = np.zeros(plan.piece_count)
     needs, requests = plan.needs, plan.requests
     if len(requests):
         # Where ranges lie in a line of all objects, one after another.
@@ -117,6 +125,15 @@ def _covered(starts: Ints, stops: Ints, places: Ints) -> Ints:
     beyond = np.where(before > 0, stops[np.maximum(before, 1) - 1] - places, 0)
     covered: Ints = sums[before] - np.maximum(beyond, 0)
     return covered
+
+
+def _chunks_of(plan: Plan) -> Ints | None:
+    """Return for each owner a number of its chunk; None if each owner has a chunk of its own."""
+    if plan.piece_count == plan.chunk_count:
+        return None
+    numbers: dict[tuple[int, tuple[int, ...]], int] = {}
+    places = [(number, place) for number, read in enumerate(plan.reads) for place in read.chunks()]
+    return np.array([numbers.setdefault(place, len(numbers)) for place in places], np.int64)
 
 
 def _needed_of(plan: Plan) -> Ints:

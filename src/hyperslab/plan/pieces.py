@@ -13,7 +13,7 @@ from hyperslab.plan.ranges import Ints
 from hyperslab.selection import AxisParts, Points, Selection, project
 from hyperslab.selection.axis import MOST_CHUNKS, too_many_chunks
 
-__all__ = ["MOST_RUNS", "BoxPieces", "Pieces", "PointPieces", "cells_of", "listed_of", "pieces_of"]
+__all__ = ["MOST_RUNS", "BoxPieces", "Pieces", "PointPieces", "cells_of", "chunk_count_of", "listed_of", "pieces_of"]
 
 # More ranges are not planned one by one: their requests alone would take hours.
 MOST_RUNS = 1 << 21
@@ -56,11 +56,15 @@ class Pieces(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxPieces:
-    """The pieces of a selection made axis by axis: row-major over the parts of each axis."""
+    """The pieces of a selection made axis by axis: row-major over the parts of each axis.
+
+    With `divided` a chunk may give several pieces, each a band of the cells that are wanted of it.
+    """
 
     layout: Layout
     parts: tuple[AxisParts, ...]
     counts: tuple[int, ...]
+    divided: bool = False
 
     def __len__(self) -> int:
         return prod([len(part) for part in self.parts])
@@ -119,6 +123,24 @@ class BoxPieces:
             step *= self.layout.chunks[axis]
         return step
 
+    def reach_bytes(self) -> int:
+        """Return the most bytes from the first wanted byte of a plain chunk to the last."""
+        reach = step = self.layout.stored.itemsize
+        for axis in reversed(self.layout.order):
+            part, size = self.parts[axis], self.layout.chunks[axis]
+            reach += step * ((max(part.counts, default=1) - 1) * part.step if part.picks is None else size - 1)
+            step *= size
+        return reach
+
+    def in_bands(self, bands: int) -> "BoxPieces":
+        """Return the same cells in about so many pieces of each chunk, along the axes that lie farthest apart."""
+        parts = list(self.parts)
+        for axis in self.layout.order:
+            if bands > 1:
+                runs = min(bands, max(parts[axis].counts, default=1))
+                parts[axis], bands = parts[axis].divided(runs), -(-bands // runs)
+        return BoxPieces(self.layout, tuple(parts), self.counts, divided=True)
+
     def source(self, piece: int) -> tuple[Any, ...]:
         keys = tuple([part.source(i) for part, i in zip(self.parts, self.split(piece), strict=True)])
         if any([part.picks is not None for part in self.parts]):
@@ -172,6 +194,13 @@ class PointPieces:
 
     def target(self, piece: int) -> Any:
         return self.order[self.bounds[piece] : self.bounds[piece + 1]]
+
+
+def chunk_count_of(pieces: Pieces) -> int:
+    """Return how many chunks the pieces lie in."""
+    if isinstance(pieces, BoxPieces) and pieces.divided:
+        return prod([len(set(part.chunks)) for part in pieces.parts])
+    return len(pieces)
 
 
 def cells_of(pieces: Pieces) -> Ints:

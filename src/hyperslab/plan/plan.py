@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import isinf
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
@@ -11,18 +12,21 @@ from hyperslab.errors import InvalidInputError, UnsupportedError
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.wire import travels
 from hyperslab.plan.calls import Call, choose_calls
-from hyperslab.plan.cost import CostModel, Estimate
+from hyperslab.plan.cost import CostModel, Estimate, FunctionModel
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.plan.draft import Draft, IsCached
 from hyperslab.plan.optimise import fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
-from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces
+from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces, chunk_count_of
 from hyperslab.plan.ranges import Needs, Ranges
 from hyperslab.selection import AxisParts
 
 __all__ = ["Method", "Plan", "check_method", "direct_plan", "instead_of_calls", "make_plan"]
 
 Method = Literal["get", "merge", "fetch", "paper", "call"]
+
+# A function that reads less of a chunk takes hardly less long.
+_LEAST_BAND_BYTES = 1 << 20
 
 # Boxes of up to so many cells may have their plans remembered.
 _SMALL_CELLS = 4096
@@ -61,7 +65,7 @@ class Plan:
     absent: list[int]
     cached: list[int]
     estimate: Estimate
-    chunk_count: int = 0
+    piece_count: int = 0
     direct: bool = False
     calls: tuple[Call, ...] = ()
     call_needs: Needs = _NO_NEEDS
@@ -71,6 +75,11 @@ class Plan:
         from hyperslab.plan.explain import describe  # told by the room's last file, which knows plans
 
         return describe(self)
+
+    @property
+    def chunk_count(self) -> int:
+        """How many chunks are touched; one that two reads touch counts twice."""
+        return sum([chunk_count_of(read) for read in self.reads])
 
     @property
     def largest_bytes(self) -> int:
@@ -105,6 +114,8 @@ def make_plan(
         raise InvalidInputError(f"method 'fetch' would send over {MOST_RUNS:,} requests; use another, or read less")
     if method == "call":
         _check_callable(reads, model)
+    if model.function is not None and method in (None, "call") and not isinf(model.phi):
+        reads = _in_bands(reads, model.function)
     if method is None and model.function is None and len(reads) == 1 and _is_small_box(reads[0]):
         return _plan_small_box(reads[0], model)
     return _plan_any(reads, model, method, tables or {}, is_cached, settled)
@@ -155,6 +166,24 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
         draft.lookups, draft.absent, draft.cached, draft.estimate(choice.requests, choice.calls), draft.count,
         calls=choice.calls, call_needs=called, call_wholes=call_wholes,
     )  # fmt: skip
+
+
+def _in_bands(reads: Sequence[Pieces], function: FunctionModel) -> Sequence[Pieces]:
+    """Divide plain chunks where fewer are touched than a function has instances at once.
+
+    Each then reads a part of a chunk, which takes it less long; the optimiser may put parts together again. Where only
+    money counts nothing is gained: every part is a request more.
+    """
+    pieces = sum([len(read) for read in reads])
+    if not 0 < pieces < function.profile.at_once:
+        return reads
+    bands = -(-function.profile.at_once // pieces)
+    return [_divided(read, bands) if isinstance(read, BoxPieces) and read.layout.plain else read for read in reads]
+
+
+def _divided(read: BoxPieces, bands: int) -> BoxPieces:
+    bands = min(bands, read.reach_bytes() // _LEAST_BAND_BYTES)
+    return read.in_bands(bands) if bands > 1 else read
 
 
 def _check_callable(reads: Sequence[Pieces], model: CostModel) -> None:

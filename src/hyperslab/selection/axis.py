@@ -79,6 +79,23 @@ class AxisParts:
         place = self.places[i]
         return slice(place, place + self.counts[i])
 
+    def divided(self, runs: int) -> "AxisParts":
+        """Cut each chunk's cells once more, into so many runs that follow one another, or as many as it has cells.
+
+        >>> parts = AxisParts([4], [0], [5], [2], 1).divided(2)
+        >>> parts.chunks, parts.places, parts.counts, parts.lows
+        ([4, 4], [0, 3], [3, 2], [2, 5])
+        """
+        chunks, places, counts, lows = list[int](), list[int](), list[int](), list[int]()
+        for chunk, place, count, low in zip(self.chunks, self.places, self.counts, self.lows, strict=True):
+            each = -(-count // min(runs, count))
+            for first in range(0, count, each):
+                chunks.append(chunk)
+                places.append(place + first)
+                counts.append(min(each, count - first))
+                lows.append(low + first * self.step if self.picks is None else int(self.picks[place + first]))
+        return AxisParts(chunks, places, counts, lows, self.step, self.picks)
+
 
 def project(axis: Axis, chunk: int) -> AxisParts:
     """Cut an axis' selection at multiples of `chunk`.
