@@ -9,7 +9,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from bench import data, peers
+from bench import data, libraries
 from bench.figures import Figure, main
 from bench.timing import race
 
@@ -19,12 +19,12 @@ def measure(quick: bool) -> list[Figure]:
     for compressed in (False, True):
         path = data.gib(compressed)
         readers = {
-            "hyperslab": peers.hyperslab_reader(path),
-            "zarr-python": peers.zarr_reader(path),
-            "TensorStore": peers.tensorstore_reader(path),
+            "hyperslab": libraries.hyperslab_reader(path),
+            "zarr-python": libraries.zarr_reader(path),
+            "TensorStore": libraries.tensorstore_reader(path),
         }
         if compressed and find_spec("zarrs"):
-            readers["zarrs"] = peers.zarrs_reader(path)
+            readers["zarrs"] = libraries.zarrs_reader(path)
         _check(readers)
         calls = {name: (lambda read=read: read(...)) for name, read in readers.items()}
         timings = race(calls, rounds=1 if quick else 3, batch_s=0)
@@ -36,7 +36,7 @@ def measure(quick: bool) -> list[Figure]:
     return figures
 
 
-def _check(readers: dict[str, peers.Read]) -> None:
+def _check(readers: dict[str, libraries.Read]) -> None:
     rows = slice(2000, 2100)
     expected = np.concatenate([data.gib_part(0, 2048), data.gib_part(2048, 2048)])[rows]
     for name, read in readers.items():

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from bench import data, peers
+from bench import data, libraries
 from bench.figures import Figure, main
 from bench.timing import check_equal, each_key, race
 
@@ -31,11 +31,11 @@ def selections() -> dict[str, list[tuple[slice, slice]]]:
 def measure(quick: bool) -> list[Figure]:
     path, figures = data.image_zarr(), []
     readers = {
-        "hyperslab": peers.hyperslab_reader(path),
-        "zarr-python": peers.zarr_reader(path),
-        "TensorStore": peers.tensorstore_reader(path),
-        "TileDB": peers.tiledb_reader(),
-        "h5py": peers.h5py_reader(),
+        "hyperslab": libraries.hyperslab_reader(path),
+        "zarr-python": libraries.zarr_reader(path),
+        "TensorStore": libraries.tensorstore_reader(path),
+        "TileDB": libraries.tiledb_reader(),
+        "h5py": libraries.h5py_reader(),
     }
     for what, keys in selections().items():
         check_equal(readers, keys, data.image())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from bench import data, peers
+from bench import data, libraries
 from bench.figures import Figure, at_least, at_most, main
 from bench.micro.local_box import boxes
 from bench.timing import check_equal, each_key, race
@@ -16,7 +16,7 @@ ROWS = 82
 def measure(quick: bool) -> list[Figure]:
     figures = []
     for kind, path in (("plain", data.image_h5()), ("gzip", data.image_h5_gzip())):
-        readers = {"hyperslab": peers.hyperslab_reader(path / "a"), "h5py": peers.h5py_reader(path)}
+        readers = {"hyperslab": libraries.hyperslab_reader(path / "a"), "h5py": libraries.h5py_reader(path)}
         whole = slice(None)
         for what, keys in (
             ("21×21 box", boxes(20)),

@@ -7,7 +7,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from bench import data, peers
+from bench import data, libraries
 from bench.figures import Figure, at_least, at_most, main
 from bench.timing import check_equal, each_key, race
 
@@ -23,10 +23,10 @@ def boxes(count: int) -> list[tuple[slice, slice]]:
 def measure(quick: bool) -> list[Figure]:
     path, figures = data.image_zarr(), []
     readers = {
-        "hyperslab": peers.hyperslab_reader(path),
-        "zarr-python": peers.zarr_reader(path),
-        "TensorStore": peers.tensorstore_reader(path),
-        "h5py": peers.h5py_reader(),
+        "hyperslab": libraries.hyperslab_reader(path),
+        "zarr-python": libraries.zarr_reader(path),
+        "TensorStore": libraries.tensorstore_reader(path),
+        "h5py": libraries.h5py_reader(),
     }
     fixed = (slice(3000, 3000 + SIDE), slice(5000, 5000 + SIDE))
     for where, keys in (("one place", [fixed]), ("random places", boxes(50))):

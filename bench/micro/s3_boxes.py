@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 
 import hyperslab as hs
-from bench import data, peers, servers
+from bench import data, libraries, servers
 from bench.figures import Figure, main
 from bench.micro.local_box import boxes
 from bench.timing import check_equal, each_key, race
@@ -21,8 +21,8 @@ def measure(quick: bool) -> list[Figure]:
         array = hs.open(url, storage_options=bucket.options, session=session)
         readers = {
             "hyperslab": array.__getitem__,
-            "zarr-python over obstore": peers.zarr_s3_reader(bucket.endpoint, "image.zarr"),
-            "TensorStore": peers.tensorstore_s3_reader(bucket.endpoint, "image.zarr"),
+            "zarr-python over obstore": libraries.zarr_s3_reader(bucket.endpoint, "image.zarr"),
+            "TensorStore": libraries.tensorstore_s3_reader(bucket.endpoint, "image.zarr"),
         }
         check_equal(readers, keys[:5], data.image())
         for key, cells in zip(keys, array.read_boxes(keys), strict=True):

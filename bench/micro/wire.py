@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import numpy as np
 
 import hyperslab as hs
-from bench import data, peers, servers
+from bench import data, libraries, servers
 from bench.figures import Figure, main
 
 SIDE = 21
@@ -35,7 +35,8 @@ def measure(quick: bool) -> list[Figure]:
             for where, key in BOXES.items():
                 figures.append(_fetched(array, key, where, proxy))
                 figures.append(_planned(array, key, where, proxy))
-        for name, reader in (("zarr-python", peers.zarr_s3_reader), ("TensorStore", peers.tensorstore_s3_reader)):
+        peers = {"zarr-python": libraries.zarr_s3_reader, "TensorStore": libraries.tensorstore_s3_reader}
+        for name, reader in peers.items():
             figures.append(_peer(name, reader(proxy.endpoint, "image.zarr"), proxy))
     return figures
 
