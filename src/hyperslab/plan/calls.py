@@ -108,11 +108,18 @@ def figures_of(calls: Sequence[Call]) -> Calls | None:
 
 
 def choose_calls(
-    needs: Needs, whole_bytes: Mapping[int, int], offers: Offers, model: CostModel, *, all_of_them: bool = False
+    needs: Needs,
+    whole_bytes: Mapping[int, int],
+    offers: Offers,
+    model: CostModel,
+    *,
+    all_of_them: bool = False,
+    spare: float = 0.0,
 ) -> Choice:
     """Choose what to call for, and the requests for the rest.
 
     `whole_bytes` are the objects that are to be fetched whole. With `all_of_them` everything offered is called for.
+    Where calls could spare at most `spare` (a cost), none are looked for.
     """
     if model.function is None:
         raise InternalError("calls are to be chosen without a function")
@@ -121,6 +128,8 @@ def choose_calls(
     if all_of_them or not len(offers):
         return query.settle(~none)
     best = query.settle(none)
+    if best.rank[0] - query.least() <= spare:
+        return best
     if len(offers) <= _FEW_OFFERS and len(needs) <= _FEW_ROWS:
         for chosen, group_of in _every_set(len(offers)):
             best = _cheaper(best, query.settle(chosen, group_of))
@@ -144,6 +153,11 @@ class _Query:
     def kinds(self) -> int:
         """How many offers there are that are not alike."""
         return len(set(zip(self.offers.reply_bytes.tolist(), self.offers.read_bytes.tolist(), strict=True)))
+
+    def least(self) -> float:
+        """Return what no plan with calls costs less than."""
+        # Of an encoded chunk a call may bring a few bytes only.
+        return self.model.least_with_call(self.needs.plain_bytes(), int(self.offers.read_bytes.min()))
 
     def settle(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None = None) -> Choice:
         """Plan in full: group the chosen offers into calls, and find the requests for everything else."""
@@ -188,8 +202,8 @@ class _Query:
             sizes = np.bincount(group_of, minlength=count)
             if count < len(owners) and not self._fits(read, reply, sizes, np.bincount(group_of, listed)):
                 continue
-            columns = (read, reply, sizes)
-            figures = Calls(count, *[int(f(column)) for column in columns for f in (np.sum, np.max)])
+            columns = (read.tolist(), reply.tolist(), sizes.tolist())
+            figures = Calls(count, *[f(column) for column in columns for f in (sum, max)])
             rank = self.model.rank(*beside, figures)
             if best is None or rank < best[0]:
                 best = rank, (group_of, reply, read)

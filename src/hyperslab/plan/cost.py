@@ -139,30 +139,45 @@ class CostModel:
         return transfer + profile.latency_s * waves + profile.request_s * requests
 
     def _seconds_with(self, requests: Any, nbytes: Any, largest: Any, calls: Calls) -> Any:
-        profile = self.profile
+        profile, plain = self.profile, isinstance(requests, int) and isinstance(calls.count, int)
+        larger = max if plain else np.maximum
         everything = requests + calls.count
         rate = profile.rate_of(everything)
-        answers = np.maximum(calls.reply_bytes / rate, profile.alone_s(calls.largest_reply))
-        called = np.where(np.asarray(calls.count) > 0, self.call_seconds(calls) + answers, 0.0)
-        transfer = np.maximum(np.maximum((nbytes + calls.reply_bytes) / rate, profile.alone_s(largest)), called)
+        answers = larger(calls.reply_bytes / rate, profile.alone_s(calls.largest_reply))
+        called = self.call_seconds(calls) + answers
+        if not plain:
+            called = np.where(np.asarray(calls.count) > 0, called, 0.0)
+        elif not calls.count:
+            called = 0.0
+        transfer = larger(larger((nbytes + calls.reply_bytes) / rate, profile.alone_s(largest)), called)
         waves = (everything + (profile.concurrency - 1)) // profile.concurrency
-        seconds = transfer + profile.latency_s * waves + profile.request_s * everything
-        return seconds if isinstance(seconds, np.ndarray) and seconds.ndim else float(seconds)
+        return transfer + profile.latency_s * waves + profile.request_s * everything
 
     def call_seconds(self, calls: Calls) -> Any:
         """How long the calls take beside the data, all together."""
-        function = self._function().profile
-        at_once = np.maximum(1, np.minimum(calls.count, min(function.at_once, self.profile.concurrency)))
+        function, plain = self._function().profile, isinstance(calls.count, int)
+        larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
+        at_once = larger(1, smaller(calls.count, min(function.at_once, self.profile.concurrency)))
         waves = -(-calls.count // at_once)
         work = function.chunk_s * calls.gets + function.byte_s * calls.read_bytes
         largest = function.chunk_s * calls.largest_gets + function.byte_s * calls.largest_read
-        return function.error_s + function.start_s * waves + np.maximum(work / at_once, largest)
+        return function.error_s + function.start_s * waves + larger(work / at_once, largest)
+
+    def least_with_call(self, nbytes: int, read_bytes: int) -> float:
+        """Return what no plan with a call can cost less than, that brings so many bytes and reads so many inside."""
+        calls, prices = Calls(1, read_bytes, read_bytes, 0, 0, 1, 1), self.prices
+        usd = nbytes * min(prices.byte_usd, prices.reply_byte_usd) + float(self.usd(0, 0, calls))
+        if isinf(self.phi):
+            return usd
+        transfer = max(nbytes / max(self.profile.bandwidth), self.call_seconds(calls))
+        return float(transfer + self.profile.latency_s + self.profile.request_s + self.phi * usd)
 
     def function_seconds(self, calls: Calls) -> Any:
         """How long the calls run, one added to the other: what is billed."""
         function = self._function()
         ran = function.profile.seconds(calls.read_bytes, calls.gets, calls.count)
-        return np.maximum(ran, function.prices.least_s * calls.count)
+        least = function.prices.least_s * calls.count
+        return max(ran, least) if isinstance(calls.count, int) else np.maximum(ran, least)
 
     def usd(self, requests: Any, nbytes: Any, calls: Calls | None = None) -> Any:
         """Dollars billed."""

@@ -28,6 +28,9 @@ Method = Literal["get", "merge", "fetch", "paper", "call"]
 # A function that reads less of a chunk takes hardly less long.
 _LEAST_BAND_BYTES = 1 << 20
 
+# Seconds that it takes to look for calls, about: where they cannot spare as much, requests alone are sent.
+_SEARCH_S = 0.01
+
 # Boxes of up to so many cells may have their plans remembered.
 _SMALL_CELLS = 4096
 
@@ -156,7 +159,11 @@ def _plan_any(
 
 def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     """Choose among all three ways."""
-    choice = choose_calls(needs, draft.whole_bytes, draft.offers(needs), draft.model, all_of_them=method == "call")
+    model = draft.model
+    spare = 0.0 if isinf(model.phi) else _SEARCH_S
+    choice = choose_calls(
+        needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call", spare=spare
+    )
     call_wholes = {number: draft.wholes.pop(number) for number in choice.objects}
     for number in choice.objects:
         del draft.whole_bytes[number]

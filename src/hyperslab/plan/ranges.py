@@ -126,6 +126,20 @@ class Needs:
         """Say which of the rows are encoded chunks, to be taken whole."""
         return np.broadcast_to(np.asarray(self.align) == 0, self.starts.shape)[rows]
 
+    def plain_bytes(self) -> int:
+        """Return how many bytes of plain chunks are needed, each counted once."""
+        plain = np.broadcast_to(np.asarray(self.align) > 0, self.starts.shape)
+        objects, starts, stops = self.objects[plain], self.starts[plain], self.stops[plain]
+        if not self.overlapping or not len(starts):
+            return int((stops - starts).sum())
+        new = np.concatenate([[True], np.diff(objects) != 0])
+        # In a line of all objects, one after another: how far the rows before each one reach.
+        lengths = np.maximum.reduceat(stops, new.nonzero()[0]).astype(np.float64)
+        at = np.repeat(np.cumsum(np.append(0.0, lengths[:-1])), np.diff(np.append(new.nonzero()[0], len(new))))
+        ends = np.maximum.accumulate(at + stops)
+        before = np.append(0.0, ends[:-1])
+        return int(np.maximum(at + stops - np.maximum(at + starts, before), 0.0).sum())
+
     def reaches(self) -> tuple[Ints, Ints, Ints]:
         """Return each chunk's first needed byte and the one after its last (0, 0 if none), and the rows by chunk."""
         rows = np.arange(len(self)) if (np.diff(self.units) >= 0).all() else self.units.argsort(kind="stable")
