@@ -11,11 +11,12 @@ __all__ = ["MemoryCache"]
 class MemoryCache:
     """The most recently used values, whose sizes add up to at most `limit_bytes`.
 
-    Keys hold the ETag of the object that a value came from, so a value is never stale, only unused.
+    Keys hold the ETag of the object that a value came from, so a value is never stale, only unused. No value may fill
+    more than its `share` of the cache.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
+    def __init__(self, limit_bytes: int, *, share: float = 0.25) -> None:
+        self.limit_bytes, self._largest_bytes = limit_bytes, int(limit_bytes * share)
         self.used_bytes = 0
         self._entries: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -30,8 +31,8 @@ class MemoryCache:
             return entry[0]
 
     def put(self, key: Hashable, value: Any, nbytes: int) -> None:
-        """Keep a value, unless it would fill more than a quarter of the cache."""
-        if nbytes * 4 > self.limit_bytes:
+        """Keep a value, unless it would fill too much of the cache."""
+        if nbytes > self._largest_bytes:
             return
         with self._lock:
             self.used_bytes += nbytes - self._entries.pop(key, (None, 0))[1]

@@ -101,12 +101,12 @@ class StoredFile:
         """Return what was remembered of this version of the file under that name, here or on the disk; or None."""
         if self.etag is None:
             return None
-        value: T | None = self.session.cache.get(self._name(what))
+        value: T | None = self.session.indexes.get(self._name(what))
         if value is None and self._disk is not None:
             packed = self._disk.get(self.store.address, self.key, self.etag, what)
             value = None if packed is None else unpack(packed)
             if packed is not None:
-                self.session.cache.put(self._name(what), value, len(packed))
+                self.session.indexes.put(self._name(what), value, len(packed))
         return value
 
     def remember(self, what: str, value: T, pack: Callable[[T], bytes]) -> None:
@@ -114,7 +114,7 @@ class StoredFile:
         if self.etag is None:
             return
         packed = pack(value)
-        self.session.cache.put(self._name(what), value, len(packed))
+        self.session.indexes.put(self._name(what), value, len(packed))
         if self._disk is not None:
             self._disk.put(self.store.address, self.key, self.etag, what, memoryview(packed))
 
@@ -126,12 +126,12 @@ class StoredFile:
 
     def held(self, what: str) -> Any:
         """Return what is held in memory of this version of the file under that name, or None."""
-        return None if self.etag is None else self.session.cache.get(self._name(what))
+        return None if self.etag is None else self.session.indexes.get(self._name(what))
 
     def hold(self, what: str, value: Any, nbytes: int) -> None:
         """Hold something made out of the file in memory, as long as there is room for `nbytes`."""
         if self.etag is not None:
-            self.session.cache.put(self._name(what), value, nbytes)
+            self.session.indexes.put(self._name(what), value, nbytes)
 
     @property
     def _disk(self) -> DiskCache | None:

@@ -184,7 +184,7 @@ class _Reading:
         """Return the plan ready to be carried out."""
         plan = self.plan or self.make_plan()
         session, targets = self.session, [task.target for task in self.tasks]
-        run = Run(plan, self.store, targets, self.recall.snapshots, session.cache, self.recall.disk)
+        run = Run(plan, self.store, targets, self.recall.snapshots, session.cache, session.indexes, self.recall.disk)
         run.etags.update(self.recall.etags)
         run.sizes.update(self.recall.sizes)
         return run

@@ -47,7 +47,7 @@ class Recall:
                 etag = self._etag(key)
                 if etag is None:
                     continue
-                table = self.session.cache.get(cache_key(self.store, layout, key, etag, "index"))
+                table = self.session.indexes.get(cache_key(self.store, layout, key, etag, "index"))
                 if table is not None:
                     self.tables[key], self.etags[key] = table, etag
 

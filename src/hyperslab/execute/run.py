@@ -76,10 +76,11 @@ class Run:
         targets: list[npt.NDArray[Any]],
         snapshots: list[Snapshot],
         cache: MemoryCache,
+        indexes: MemoryCache,
         disk: DiskCache | None = None,
     ) -> None:
         self.plan, self.store, self.targets, self.snapshots = plan, store, targets, snapshots
-        self.cache = cache
+        self.cache, self.indexes = cache, indexes
         # A read of more than the cache holds would only push out what other reads come back to.
         decoded = sum([len(read) * read.layout.chunk_nbytes for read in plan.reads if not read.layout.plain])
         self._keeps_chunks = decoded <= cache.limit_bytes
@@ -94,7 +95,7 @@ class Run:
 
     def going_on(self, plan: Plan) -> "Run":
         """Return what carries out another plan of the same read, held to the versions that were seen."""
-        run = Run(plan, self.store, self.targets, self.snapshots, self.cache, self.disk)
+        run = Run(plan, self.store, self.targets, self.snapshots, self.cache, self.indexes, self.disk)
         run.etags, run.sizes = self.etags, self.sizes
         return run
 
@@ -306,7 +307,8 @@ class Run:
         if reply.etag is None:
             return
         self._note_version(job.key, reply.etag)
-        self.cache.put(cache_key(self.store, layout, job.key, reply.etag, what), value, nbytes)
+        cache = self.indexes if what == "index" else self.cache
+        cache.put(cache_key(self.store, layout, job.key, reply.etag, what), value, nbytes)
 
     def _note_version(self, key: str, etag: str) -> None:
         """Let later reads of the same handles take this version from the caches."""

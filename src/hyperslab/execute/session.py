@@ -35,12 +35,18 @@ _GRACE_S = 2.0
 _CALLED = ("s3", "az", "gs")
 
 
+# Indexes of a few million chunks.
+_INDEX_BYTES = 16 << 20
+
+
 class Session:
     """Settings and resources of reads. Close it, or use it in a `with` statement.
 
     concurrency    requests in flight over all reads (default: for each kind of store, its profile's)
     memory_bytes   bytes of answers held at a time, beside results and cache
-    cache_bytes    decoded chunks and shard indexes kept in memory
+    cache_bytes    decoded chunks kept in memory
+    index_bytes    indexes of shards and HDF5 files kept in memory, apart from chunks, which would push them out
+                   (default: 16 MiB, or `cache_bytes` if that is less)
     disk_cache     a folder in which stored chunks of remote arrays are kept, shared by processes
     disk_cache_bytes  how large that folder may become
     phi            seconds that a dollar is worth, when plans are chosen (0: only time counts)
@@ -70,6 +76,7 @@ class Session:
         concurrency: int | None = None,
         memory_bytes: int = 96 << 20,
         cache_bytes: int = 64 << 20,
+        index_bytes: int | None = None,
         disk_cache: str | os.PathLike[str] | None = None,
         disk_cache_bytes: int = 10 << 30,
         phi: float = 0.0,
@@ -86,6 +93,7 @@ class Session:
         _check("concurrency", concurrency, 1)
         _check("memory_bytes", memory_bytes, 1 << 20)
         _check("cache_bytes", cache_bytes, 0)
+        _check("index_bytes", index_bytes, 0)
         _check("disk_cache_bytes", disk_cache_bytes, 0)
         _check("retries", retries, 0)
         _check_number("phi", phi)
@@ -97,6 +105,7 @@ class Session:
         location = location or os.environ.get("HYPERSLAB_LOCATION") or None
         check_location(location)
         self.concurrency, self.memory_bytes, self.cache_bytes = concurrency, memory_bytes, cache_bytes
+        self.index_bytes = min(cache_bytes, _INDEX_BYTES) if index_bytes is None else index_bytes
         self.phi, self.retries, self.timeout_s, self.sink = float(phi), retries, timeout_s, sink
         self.profile = Profile.named(profile) if isinstance(profile, str) else profile
         self.prices = find_prices(prices, location=location) if isinstance(prices, str) else prices
@@ -112,7 +121,7 @@ class Session:
         )  # fmt: skip
         self.account = Account(budget) if budget is not None else None
         self.metrics = Metrics()
-        self.cache = MemoryCache(cache_bytes)
+        self.cache, self.indexes = _caches(cache_bytes, self.index_bytes)
         self.disk_cache, self.disk_cache_bytes = disk_cache, disk_cache_bytes
         self.disk = DiskCache(disk_cache, disk_cache_bytes) if disk_cache is not None else None
         self._threads = self._new_threads()
@@ -128,7 +137,7 @@ class Session:
     def close(self) -> None:
         """Stop the session's threads and drop its cache. Reads through it fail from then on."""
         self._closed = True
-        self.cache = MemoryCache(0)
+        self.cache, self.indexes = _caches(0, 0)
         self._threads.close()
         self._knowledge.save()
 
@@ -145,6 +154,7 @@ class Session:
         budget = self.account.left() if self.account is not None else None
         return {
             "concurrency": self.concurrency, "memory_bytes": self.memory_bytes, "cache_bytes": self.cache_bytes,
+            "index_bytes": self.index_bytes,
             "disk_cache": self.disk_cache, "disk_cache_bytes": self.disk_cache_bytes,
             "phi": self.phi, "budget": budget, "profile": self.profile, "prices": self.prices,
             "location": self.location, "function": self.function, "learn": self.learn,
@@ -236,7 +246,7 @@ class Session:
         self._knowledge.after_fork()
         if self.caller is not None:
             self.caller.after_fork()
-        self.cache = MemoryCache(0 if self._closed else self.cache_bytes)
+        self.cache, self.indexes = _caches(0, 0) if self._closed else _caches(self.cache_bytes, self.index_bytes)
         self.metrics = Metrics()
         if self.account is not None:
             self.account.after_fork()
@@ -368,7 +378,7 @@ def check_kind(name: str, value: object, kind: type | tuple[type, ...]) -> None:
 
 
 def _check(name: str, value: object, least: int) -> None:
-    if value is None and name == "concurrency":
+    if value is None and name in ("concurrency", "index_bytes"):
         return
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidInputError(f"{name} must be a whole number from {least:,} on, not {value!r}")
@@ -421,3 +431,8 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+def _caches(cache_bytes: int, index_bytes: int) -> tuple[MemoryCache, MemoryCache]:
+    """Return the caches of chunks and of indexes; one index may fill its cache, as a file has only one."""
+    return MemoryCache(cache_bytes), MemoryCache(index_bytes, share=1.0)
