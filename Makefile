@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format soak bench lab docs-check clean
+.PHONY: help demo test lint format soak bench bench-full micro lab docs-check clean
 
 help:  ## show this list
 	@echo "Hyperslab: an array store that plans every read."
@@ -54,7 +54,13 @@ soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## the sa
 	@echo "» soak, $(WORKERS) at a time"
 	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
 
-bench: $(VENV)/.bench  ## measure against other libraries on this machine
+bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machine; ten minutes, one page of figures
+	@$(BIN)/python -m bench.peers.programme $(ARGS)
+
+bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; an hour and a half, 60 GB of disk
+	@$(BIN)/python -m bench.peers.programme --scale full $(ARGS)
+
+micro: $(VENV)/.bench  ## measure single operations against other libraries on this machine
 	@$(BIN)/python bench/run.py $(ARGS)
 
 lab: $(VENV)/.bench  ## measure predictions and plans in a cloud on this machine; takes ten minutes
@@ -114,3 +120,8 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and the libraries it is measured against (once, a minute or two)"
 	@$(PIP) -e '.[bench,function,servers]'
 	@touch $(VENV)/.core $@
+
+$(VENV)/.peers: pyproject.toml bench/peers/versions.txt | $(BIN)/python
+	@echo "» installing Hyperslab and the systems it is measured against (once, a few minutes)"
+	@$(PIP) -r bench/peers/versions.txt -e '.[bench,function,servers,plot]'
+	@touch $(VENV)/.core $(VENV)/.bench $@

@@ -3,8 +3,10 @@
 import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ __all__ = ["ENDPOINT", "Bucket", "bucket", "use_test_support"]
 # Tells a measurement that a server runs already.
 ENDPOINT = "HYPERSLAB_BENCH_ENDPOINT"
 BUCKET = "bench"
+# How many files are put at a time: thousands of small ones would take minutes one after another.
+_AT_ONCE = 16
 
 
 def use_test_support() -> None:
@@ -42,9 +46,10 @@ class Bucket:
         done = f".done/{name}"
         if not _exists(client, done):
             files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
-            for file in files:
-                inner = "" if file == folder else f"/{file.relative_to(folder)}"
-                client.put(name + inner, file, use_multipart=False)
+            names = (name + ("" if file == folder else f"/{file.relative_to(folder)}") for file in files)
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                # The list asks every put for its error.
+                list(pool.map(partial(client.put, use_multipart=False), names, files))
             client.put(done, b"")
         return f"s3://{BUCKET}/{name}"
 

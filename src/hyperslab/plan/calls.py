@@ -53,6 +53,9 @@ CALL_HEAD_BYTES, CHUNK_HEAD_BYTES = 256, 96
 # Up to so many chunks are given to calls one by one, the largest first; more are dealt out.
 _FEW_TO_DEAL = 64
 
+# Of what a plan costs without calls, so much they must spare, if anything.
+_WORTH = 0.04
+
 Rank = tuple[float, float]
 
 
@@ -119,7 +122,8 @@ def choose_calls(
     """Choose what to call for, and the requests for the rest.
 
     `whole_bytes` are the objects that are to be fetched whole. With `all_of_them` everything offered is called for.
-    Where calls could spare at most `spare` (a cost), none are looked for.
+    Calls have to spare more than `spare` (a cost), and a share of the whole: what is predicted to be about as good
+    either way is not worth another machine. Where they cannot, they are not looked for.
     """
     if model.function is None:
         raise InternalError("calls are to be chosen without a function")
@@ -127,16 +131,24 @@ def choose_calls(
     none = np.zeros(len(offers), np.bool_)
     if all_of_them or not len(offers):
         return query.settle(~none)
-    best = query.settle(none)
-    if best.rank[0] - query.least() <= spare:
-        return best
-    if len(offers) <= _FEW_OFFERS and len(needs) <= _FEW_ROWS:
+    without = query.settle(none)
+    worth = spare + _WORTH * without.rank[0] if spare else 0.0
+    if without.rank[0] - query.least() <= worth:
+        return without
+    best = _search(query, without)
+    return best if without.rank[0] - best.rank[0] > worth else without
+
+
+def _search(query: "_Query", best: Choice) -> Choice:
+    """Return the best that is found, or the one given."""
+    offers, rows = query.offers, len(query.needs)
+    if len(offers) <= _FEW_OFFERS and rows <= _FEW_ROWS:
         for chosen, group_of in _every_set(len(offers)):
             best = _cheaper(best, query.settle(chosen, group_of))
         return best
     for chosen in _scan(query):
         best = _cheaper(best, query.settle(chosen))
-    return _climb(query, best) if len(offers) <= _SOME_OFFERS and query.kinds * len(needs) <= _SOME_ROWS else best
+    return _climb(query, best) if len(offers) <= _SOME_OFFERS and query.kinds * rows <= _SOME_ROWS else best
 
 
 @dataclass(slots=True, eq=False)
@@ -156,8 +168,24 @@ class _Query:
 
     def least(self) -> float:
         """Return what no plan with calls costs less than."""
-        # Of an encoded chunk a call may bring a few bytes only.
-        return self.model.least_with_call(self.needs.plain_bytes(), int(self.offers.read_bytes.min()))
+        nbytes = self.needs.plain_bytes() + self._least_encoded_bytes()
+        return self.model.least_with_call(nbytes, int(self.offers.read_bytes.min()))
+
+    def _least_encoded_bytes(self) -> int:
+        """Return the fewest bytes that encoded chunks bring: each whole, or by a call the cells that are wanted."""
+        needs, offers = self.needs, self.offers
+        encoded = np.flatnonzero(np.broadcast_to(np.asarray(needs.align) == 0, needs.starts.shape))
+        if not len(encoded):
+            return 0
+        units, sizes = needs.units[encoded], (needs.stops - needs.starts)[encoded]
+        replies = np.zeros(len(needs.chunks.objects), np.int64)
+        offered = offers.units >= 0
+        replies[offers.units[offered]] = offers.reply_bytes[offered]
+        # One that several reads want counts once, with the least that one of them brings.
+        places = np.stack([needs.chunks.objects[units], needs.starts[encoded]])
+        order = np.lexsort((np.minimum(replies[units], sizes), *places))
+        first = np.append(True, (np.diff(places[:, order]) != 0).any(axis=0))
+        return int(np.minimum(replies[units], sizes)[order][first].sum())
 
     def settle(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None = None) -> Choice:
         """Plan in full: group the chosen offers into calls, and find the requests for everything else."""

@@ -1,0 +1,48 @@
+"""Copies that several systems read: plain Zarr v3, every chunk an object of 16 MB."""
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.lab import Lab
+from bench.peers.datasets import ArrayInfo, Dataset
+
+__all__ = ["ZARR_PLAIN", "bands", "upload_from", "write_zarr_plain"]
+
+ZARR_PLAIN = "zarr-plain"
+
+
+def write_zarr_plain(data: Dataset, lab: Lab) -> None:
+    """Store the arrays as zarr-python writes them without compression."""
+
+    def write(folder: Path, info: ArrayInfo) -> None:
+        import zarr
+
+        array = zarr.create_array(
+            str(folder / info.name), shape=info.shape, chunks=info.chunks, dtype=info.dtype, compressors=None
+        )
+        for rows in bands(info):
+            array[rows] = data.truth(info.name)[rows]
+
+    upload_from(data, ZARR_PLAIN, lab, write)
+
+
+def bands(info: ArrayInfo, rows: int | None = None) -> Iterator[slice]:
+    """Give an array's rows in bands of whole chunks, or of so many rows: what is written at a time."""
+    step = rows or info.chunks[0]
+    for start in range(0, info.shape[0], step):
+        yield slice(start, min(start + step, info.shape[0]))
+
+
+def upload_from(data: Dataset, stored: str, lab: Lab, write: Callable[[Path, ArrayInfo], Any]) -> None:
+    """Let `write` make each array in a local folder, and put all that it made under the copy's prefix."""
+    folder = Path(tempfile.mkdtemp(prefix="hyperslab-copy-"))
+    try:
+        for info in data.arrays:
+            (folder / info.name).parent.mkdir(parents=True, exist_ok=True)
+            write(folder, info)
+        lab.upload(folder, data.prefix(stored))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
