@@ -35,8 +35,8 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale("tiny", 512, 2, 768, 2, (3, 180, 240), divide=16),
-        Scale("quick", 8192, 2, 24576, 6, (3, 2880, 3840)),
-        Scale("full", 16384, 4, 24576, 12, (3, 2880, 3840)),
+        Scale("quick", 4096, 2, 8192, 3, (3, 2880, 3840)),
+        Scale("full", 16384, 3, 24576, 6, (3, 2880, 3840)),
     )
 }
 # Of the grid whose chunks are made larger and smaller: 2 KB chunks of a larger one would be half a million objects.

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from heapq import heapify, heapreplace
+from itertools import groupby
 from math import ceil, inf, isinf
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -143,8 +145,15 @@ def _search(query: "_Query", best: Choice) -> Choice:
     """Return the best that is found, or the one given."""
     offers, rows = query.offers, len(query.needs)
     if len(offers) <= _FEW_OFFERS and rows <= _FEW_ROWS:
+        kinds, seen = _kinds(query), set()
         for chosen, group_of in _every_set(len(offers)):
-            best = _cheaper(best, query.settle(chosen, group_of))
+            # Of sets that differ only in which of some alike chunks they have, one is tried.
+            members = zip(group_of.tolist(), kinds[chosen].tolist(), strict=True)
+            groups = groupby(sorted(members), key=itemgetter(0))
+            alike = tuple(sorted([tuple([kind for _, kind in group]) for _, group in groups]))
+            if alike not in seen:
+                seen.add(alike)
+                best = _cheaper(best, query.settle(chosen, group_of))
         return best
     for chosen in _scan(query):
         best = _cheaper(best, query.settle(chosen))
@@ -298,6 +307,26 @@ def _partitions(count: int) -> list[tuple[int, ...]]:
     for _ in range(count):
         found = [(*before, group) for before in found for group in range(max(before, default=-1) + 2)]
     return found
+
+
+def _kinds(query: "_Query") -> Ints:
+    """Number the offers so that those have one number that cost the same in every way: their ranges are alike, too."""
+    offers, needs = query.offers, query.needs
+    numbers: dict[tuple[Any, ...], int] = {}
+    found = []
+    for at, unit in enumerate(offers.units.tolist()):
+        rows = np.flatnonzero(needs.units == unit)
+        starts, stops = needs.starts[rows], needs.stops[rows]
+        first = int(starts[0]) if len(rows) else 0
+        # Two chunks of one object may share a request, so that the object counts; and a whole object its size.
+        alone = unit < 0 or np.count_nonzero(needs.objects == offers.objects[at]) == len(rows)
+        whole = query.whole_bytes.get(int(offers.objects[at])) if unit < 0 else None
+        kind = (
+            (starts - first).tobytes(), (stops - first).tobytes(), int(offers.reply_bytes[at]),
+            int(offers.read_bytes[at]), int(offers.listed[at]), whole, None if alone else at,
+        )  # fmt: skip
+        found.append(numbers.setdefault(kind, len(numbers)))
+    return np.array(found, np.int64)
 
 
 def _every_set(count: int) -> Iterator[tuple[npt.NDArray[np.bool_], Ints]]:

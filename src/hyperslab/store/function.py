@@ -23,6 +23,9 @@ from hyperslab.store.sigv4 import AwsLogin, read_login, sign_aws
 
 __all__ = ["Function", "FunctionClient"]
 
+# A connection is kept as long as those to the store: a new one takes round trips until it is up to speed.
+_KEEP_S = 90.0
+
 # What a reply holds beside its cells: for itself, and for each chunk (sizes, and an ETag of 512 characters at most).
 _REPLY_BYTES = 1024
 _CHUNK_BYTES = 600
@@ -120,7 +123,7 @@ class FunctionClient:
             runtime.keep_forever(self._session)  # of the parent: closing it would end the parent's connections
         aiohttp = _aiohttp()
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=self._connections),
+            connector=aiohttp.TCPConnector(limit=self._connections, keepalive_timeout=_KEEP_S),
             # A call's own time counts, nothing is unpacked on the way, and nothing is remembered between calls.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             auto_decompress=False,
