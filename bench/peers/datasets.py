@@ -35,7 +35,7 @@ SCALES = {
     scale.name: scale
     for scale in (
         Scale("tiny", 512, 2, 768, 2, (3, 180, 240), divide=16),
-        Scale("quick", 4096, 2, 8192, 3, (3, 2880, 3840)),
+        Scale("quick", 4096, 2, 8192, 2, (3, 2880, 3840)),
         Scale("full", 16384, 3, 24576, 6, (3, 2880, 3840)),
     )
 }

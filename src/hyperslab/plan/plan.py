@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from math import isinf
+from math import isinf, prod
 from typing import Literal, TypeGuard, get_args
 
 import numpy as np
@@ -117,8 +117,8 @@ def make_plan(
         raise InvalidInputError(f"method 'fetch' would send over {MOST_RUNS:,} requests; use another, or read less")
     if method == "call":
         _check_callable(reads, model)
-    if model.function is not None and method in (None, "call") and not isinf(model.phi):
-        reads = _in_bands(reads, model.function)
+    if model.function is not None and method in (None, "call"):
+        reads = _in_bands(reads, model.function, hurry=not isinf(model.phi))
     if method is None and model.function is None and len(reads) == 1 and _is_small_box(reads[0]):
         return _plan_small_box(reads[0], model)
     return _plan_any(reads, model, method, tables or {}, is_cached, settled)
@@ -175,21 +175,26 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     )  # fmt: skip
 
 
-def _in_bands(reads: Sequence[Pieces], function: FunctionModel) -> Sequence[Pieces]:
-    """Divide plain chunks where fewer are touched than a function has instances at once.
+def _in_bands(reads: Sequence[Pieces], function: FunctionModel, *, hurry: bool) -> Sequence[Pieces]:
+    """Divide plain chunks of which more is wanted than an answer holds; and in a hurry, more chunks.
 
-    Each then reads a part of a chunk, which takes it less long; the optimiser may put parts together again. Where only
-    money counts nothing is gained: every part is a request more.
+    Where fewer are touched than a function has instances at once, each instance then reads a part of a chunk, which
+    takes it less long; the optimiser may put parts together again. Where only money counts nothing is gained by that:
+    every part is a request more.
     """
-    pieces = sum([len(read) for read in reads])
-    if not 0 < pieces < function.profile.at_once:
-        return reads
-    bands = -(-function.profile.at_once // pieces)
-    return [_divided(read, bands) if isinstance(read, BoxPieces) and read.layout.plain else read for read in reads]
+    pieces, at_once = sum([len(read) for read in reads]), function.profile.at_once
+    bands = -(-at_once // pieces) if hurry and 0 < pieces < at_once else 1
+    return [
+        _divided(read, bands, function.reply_bytes) if isinstance(read, BoxPieces) and read.layout.plain else read
+        for read in reads
+    ]
 
 
-def _divided(read: BoxPieces, bands: int) -> BoxPieces:
-    bands = min(bands, read.reach_bytes() // _LEAST_BAND_BYTES)
+def _divided(read: BoxPieces, bands: int, reply_bytes: int) -> BoxPieces:
+    cells = prod([max(part.counts, default=0) for part in read.parts])
+    # Not quite full: bands are not all alike, and answers have headers.
+    fitting = -(-cells * read.layout.stored.itemsize // (reply_bytes * 7 // 8))
+    bands = max(fitting, min(bands, read.reach_bytes() // _LEAST_BAND_BYTES))
     return read.in_bands(bands) if bands > 1 else read
 
 

@@ -99,6 +99,17 @@ def test_with_bands_the_optimiser_finds_nothing_worse(picture):
         assert model.weigh(with_bands.estimate) <= 1.001 * model.weigh(without.estimate)
 
 
+@pytest.mark.parametrize("phi", [0.0, float("inf")])
+def test_what_does_not_fit_into_one_answer_comes_by_several(phi):
+    layout = layout_of((3, 2880, 3840), (3, 1440, 3840))
+    most_of_it = pieces_of(layout, parse((slice(0, 3), slice(0, 1400), slice(0, 1900)), layout.shape))
+    model = with_function(1, phi=phi)
+    plan = make_plan([most_of_it], model, "call")
+    assert not len(plan.requests)
+    assert all(call.reply_bytes <= model.function.reply_bytes for call in plan.calls)
+    assert make_plan([most_of_it], model).calls
+
+
 def test_small_reads_and_many_chunks_stay_as_they_are(picture):
     model, layout = with_function(6), picture.layout
     small = pieces_of(layout, parse((0, slice(0, 21), slice(0, 21)), layout.shape))
