@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from math import ceil, prod
 from typing import Any
 
@@ -90,11 +91,16 @@ class Reader:
     """
 
     def __init__(self, *, reads_within_chunks: bool = False, threads: int | None = None) -> None:
-        self._within = reads_within_chunks
-        self._loop = asyncio.new_event_loop()
-        if threads is not None:
-            self._loop.set_default_executor(ThreadPoolExecutor(threads))
+        self._within, self._threads = reads_within_chunks, threads
         self._arrays: dict[str, Any] = {}
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Made at the first use: who only asks what is stored needs none."""
+        loop = asyncio.new_event_loop()
+        if self._threads is not None:
+            loop.set_default_executor(ThreadPoolExecutor(self._threads))
+        return loop
 
     def open(self, store: Store, data: Dataset) -> None:
         """Open all arrays of a copy, side by side."""
