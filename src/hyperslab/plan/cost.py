@@ -161,9 +161,7 @@ class CostModel:
         waves = -(-calls.count // at_once)
         work = function.chunk_s * calls.gets + function.byte_s * calls.read_bytes
         largest = function.chunk_s * calls.largest_gets + function.byte_s * calls.largest_read
-        # A store answers a function's requests no quicker, one after another, than it answers ours.
-        answered = self.profile.request_s * calls.gets
-        return function.error_s + function.start_s * waves + larger(larger(work / at_once, largest), answered)
+        return function.error_s + function.start_s * waves + larger(work / at_once, largest)
 
     def least_with_call(self, nbytes: int, read_bytes: int) -> float:
         """Return what no plan with a call can cost less than, that brings so many bytes and reads so many inside."""
