@@ -106,13 +106,10 @@ def _levels(steady: list[Timing], latency_s: float, request_s: float, alone: Poi
     stream = _stream(alone)
     seen: dict[int, float] = {}
     unhurried = set()
-    beyond = {each: median(seconds) - latency_s for each, seconds in by_size(steady, "level").items()}
-    # The client's work overlaps with the transfer where the line is slow: no line is quicker than what came through it.
-    line = max([n * size / max(seconds, _LEAST_S) for (n, size), seconds in beyond.items()], default=stream)
     # By size: of a level's probes the largest, which comes last, tells most.
-    for (requests, size), beyond_s in beyond.items():
-        work_s = min(requests * request_s, beyond_s - requests * size / line)
-        transfer_s = max(beyond_s - work_s, _LEAST_TRANSFER * beyond_s, _LEAST_S)
+    for (requests, size), seconds in by_size(steady, "level").items():
+        beyond_s = median(seconds) - latency_s
+        transfer_s = max(beyond_s - requests * request_s, _LEAST_TRANSFER * beyond_s, _LEAST_S)
         seen[requests] = requests * size / transfer_s
         if transfer_s <= _UNHURRIED * _interpolated(alone, size, stream):
             unhurried.add(requests)
