@@ -54,10 +54,10 @@ soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## the sa
 	@echo "» soak, $(WORKERS) at a time"
 	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
 
-bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machine; ten minutes, one page of figures
+bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machine; a quarter of an hour, one page of figures
 	@$(BIN)/python -m bench.peers.programme $(ARGS)
 
-bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; an hour and a half, 60 GB of disk
+bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; takes far longer
 	@$(BIN)/python -m bench.peers.programme --scale full $(ARGS)
 
 micro: $(VENV)/.bench  ## measure single operations against other libraries on this machine

@@ -1,7 +1,7 @@
 """The paper's evaluation, redone: every system, every workload, in the lab; writes a dated result and its page.
 
-    python -m bench.peers.programme                    a smaller scale, two presets; under ten minutes
-    python -m bench.peers.programme --scale full       everything; about an hour
+    python -m bench.peers.programme                    a smaller scale, two presets; a quarter of an hour
+    python -m bench.peers.programme --scale full       everything; far longer
     python -m bench.peers.programme --preset internet --system hyperslab --system zarrs --workload camera
 
 Data is made and stored at the first run, in `bench/out/peers/`, and used again. Results go there, too.

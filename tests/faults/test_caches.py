@@ -374,3 +374,17 @@ def test_chunks_on_disk_are_decoded_one_by_one(fake_s3, folder, monkeypatch):
         assert not out.any()
         assert session.metrics.cache_hits == 1 + 48
         assert most - before < 24 << 20
+
+
+def test_indexes_are_kept_where_chunks_are_not(fake_s3):
+    put(fake_s3, "a", DATA, CHUNKS, "shards")
+    with fast(cache_bytes=0, index_bytes=1 << 20) as session:
+        array, spent = array_at(fake_s3, "a", session), []
+        for _ in range(2):
+            before = session.metrics.snapshot()
+            assert np.array_equal(array.read(np.s_[3:5, 2:9], method="fetch"), DATA[3:5, 2:9])
+            after = session.metrics.snapshot()
+            spent.append((after.lookups - before.lookups, after.requests - before.requests))
+    assert spent[0][0] > 0
+    assert spent[1][0] == 0
+    assert spent[1][1] == spent[0][1] > 0

@@ -23,7 +23,7 @@ from hyperslab.store.sigv4 import AwsLogin, read_login, sign_aws
 
 __all__ = ["Function", "FunctionClient"]
 
-# A connection is kept as long as those to the store: a new one takes round trips until it is up to speed.
+# A connection is kept for so long between calls: a new one takes round trips until it is up to speed.
 _KEEP_S = 90.0
 
 # What a reply holds beside its cells: for itself, and for each chunk (sizes, and an ETag of 512 characters at most).
