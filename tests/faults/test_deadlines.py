@@ -431,8 +431,9 @@ def test_reading_and_closing_many_sessions_leaves_nothing(fake_s3):
     for _ in range(20):
         with hs.Session() as session:
             assert np.array_equal(array_at(fake_s3, "a", session)[...], DATA)
+    # Connections end in threads of the network's runtime and of the server, a moment later.
     if before:
-        assert len(os.listdir("/proc/self/fd")) < before + 80
+        assert wait_until(lambda: len(os.listdir("/proc/self/fd")) < before + 20)
     assert threading.active_count() < 30
 
 

@@ -303,6 +303,6 @@ def _manners(url: str, limit_s: float, silent_s: float) -> dict[str, Any]:
         "connect_timeout": timedelta(seconds=min(CONNECT_S, limit_s)),
         "read_timeout": timedelta(seconds=silent_s),
         "timeout": timedelta(seconds=limit_s),
-        "pool_idle_timeout": timedelta(seconds=20),
+        "pool_idle_timeout": timedelta(seconds=90),
     }
     return {"client_options": options, "retry_config": {"max_retries": 0}}
