@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from math import log
+from math import inf, log
 from statistics import median
 
 import numpy as np
@@ -22,6 +22,8 @@ _UNHURRIED = 1.15
 # At least so much of a probe, beyond its latency, is transfer: the client's work overlaps with some of it.
 _LEAST_TRANSFER = 0.3
 _LEAST_S = 1e-6
+# Probes of so many sizes, this near to the quickest, have filled the line.
+_PLATEAU, _NEAR = 3, 0.95
 # How much better a refinement must fit for a figure to be moved at all; and the smallest move.
 _STIFFNESS, _LEAST_STEP = 0.05, 0.01
 
@@ -106,10 +108,12 @@ def _levels(steady: list[Timing], latency_s: float, request_s: float, alone: Poi
     stream = _stream(alone)
     seen: dict[int, float] = {}
     unhurried = set()
+    beyond = {each: median(seconds) - latency_s for each, seconds in by_size(steady, "level").items()}
+    line = _line({each: each[0] * each[1] / max(seconds, _LEAST_S) for each, seconds in beyond.items()})
     # By size: of a level's probes the largest, which comes last, tells most.
-    for (requests, size), seconds in by_size(steady, "level").items():
-        beyond_s = median(seconds) - latency_s
-        transfer_s = max(beyond_s - requests * request_s, _LEAST_TRANSFER * beyond_s, _LEAST_S)
+    for (requests, size), beyond_s in beyond.items():
+        work_s = min(requests * request_s, beyond_s - requests * size / line)
+        transfer_s = max(beyond_s - work_s, _LEAST_TRANSFER * beyond_s, _LEAST_S)
         seen[requests] = requests * size / transfer_s
         if transfer_s <= _UNHURRIED * _interpolated(alone, size, stream):
             unhurried.add(requests)
@@ -117,6 +121,19 @@ def _levels(steady: list[Timing], latency_s: float, request_s: float, alone: Poi
     # Where requests did not hold each other up, more of their bytes would have gone faster still.
     rates = {n: max(rate, min(n * stream, best)) if n in unhurried else rate for n, rate in seen.items()}
     return _smooth({1: min(stream, best), **rates})
+
+
+def _line(rates: dict[tuple[int, int], float]) -> float:
+    """Bytes per second of the whole line, where several probes came as near to it as they could; else infinite.
+
+    The client's work overlaps with the transfer where the line is slow: no bytes come faster than the line lets them.
+
+    >>> _line({(4, 1): 9.0, (8, 1): 30.0, (16, 1): 31.0, (32, 1): 30.5, (64, 1): 28.0}), _line({(4, 1): 9.0})
+    (31.0, inf)
+    """
+    best = max(rates.values(), default=0.0)
+    near = [rate for rate in rates.values() if rate > _NEAR * best]
+    return best if len(near) >= _PLATEAU else inf
 
 
 def _smooth(rates: dict[int, float]) -> dict[int, float]:
