@@ -1,5 +1,7 @@
 """The function against NumPy: every type, codec that travels, order of axes, and kind of selection."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from hyperslab.layout.checksums import Checksum
 from hyperslab.layout.compressors import Blosc, Bz2, Lz4, Lzma, Zlib, Zstd
 from hyperslab.layout.filters import PackBits, Retype, Shuffle, Transpose
 from hyperslab.layout.hdf5_filters import Deflate, Fletcher32
+from hyperslab.layout.wire import JOINED_BYTES
 from hyperslab.store.call import CallChunk, CallLayout, CallLimits, CallRequest, Points
 
 COMPRESSORS = (
@@ -128,6 +131,93 @@ def test_calls_give_what_numpy_gives(data):
         reply = bench.call(request)
         assert [None if answer.data is None else bytes(answer.data) for answer in reply.answers] == wanted
         assert reply.gets == len(bench.store.log) == len(chunks)
+
+
+def span_of(layout, chunk):
+    """Return the bytes of its object that a chunk needs, by NumPy; None if nobody knows before."""
+    if layout.codecs:
+        return None if chunk.start is None else (chunk.start, chunk.stop)
+    numbers = np.arange(np.prod(layout.chunks, dtype=int)).reshape([layout.chunks[axis] for axis in layout.order])
+    wanted = np.frombuffer(expected(numbers.transpose(np.argsort(layout.order)), chunk), numbers.dtype)
+    width, base = layout.stored.itemsize, chunk.start or 0
+    return base + int(wanted.min()) * width, base + int(wanted.max() + 1) * width
+
+
+def joined(spans, gap_bytes):
+    """Return the ranges that bring some spans of one object."""
+    starts, stops = np.array(sorted(spans)).T
+    reach = np.maximum.accumulate(stops)
+    first = np.flatnonzero(np.r_[True, starts[1:] - reach[:-1] > gap_bytes])
+    return list(zip(starts[first].tolist(), reach[np.r_[first[1:] - 1, len(reach) - 1]].tolist(), strict=True))
+
+
+@st.composite
+def objects(draw, key, numbered):
+    """Return the bytes of an object, and (chunk, its cells) of some chunks in it, among `numbered` layouts.
+
+    Encoded ones lie one behind the other, plain ones wherever they fit: over others, and over gaps. Some are the whole
+    object, some wanted twice.
+    """
+    data, placed, found = bytearray(), [], []
+    for _ in range(draw(st.integers(1, 5))):
+        number, layout = draw(st.sampled_from(numbered))
+        whole = chunk_of(layout, len(placed))
+        data += bytes(draw(st.sampled_from([0, 0, 1, 3, 50])))
+        placed.append((number, layout, len(data), whole))
+        data += encoded(whole, layout)
+    if draw(st.integers(0, 3)) == 0:
+        data += bytes(draw(st.integers(1, 200)))
+    for _ in range(draw(st.integers(1, 7))):
+        number, layout, start, whole = draw(st.sampled_from(placed))
+        stop = start + len(encoded(whole, layout))
+        if not layout.codecs and draw(st.booleans()):
+            start = draw(st.integers(0, len(data) - layout.nbytes))
+            stop = start + layout.nbytes
+            shape = [layout.chunks[axis] for axis in layout.order]
+            cells = np.frombuffer(data[start:stop], f"V{layout.stored.itemsize}")
+            whole = cells.reshape(shape).transpose(np.argsort(layout.order))
+        if (start, stop) == (0, len(data)) and draw(st.booleans()):
+            start = stop = None
+        found.append((CallChunk(key, number, draw(selections(layout.chunks)), start, stop), whole))
+    return bytes(data), found
+
+
+@tries(150)
+@given(st.data(), st.sampled_from([0, 0, 1, 2, 10, 60, 1000, JOINED_BYTES]))
+def test_chunks_that_are_read_together_give_what_numpy_gives(data, gap_bytes):
+    """Near, touching, overlapping and alike ones, of several objects and versions: the same cells, by fewer GETs."""
+    made = data.draw(st.lists(layouts(), min_size=1, max_size=3))
+    with function() as bench:
+        asked = []
+        for number in range(data.draw(st.integers(1, 2))):
+            stored, chunks = data.draw(objects(f"data/{number}", list(enumerate(made))))
+            etag = bench.put(f"data/{number}", stored)
+            asked += [(replace(each, etag=data.draw(st.sampled_from([None, etag]))), whole) for each, whole in chunks]
+        asked = data.draw(st.permutations(asked))
+        chunks = tuple(chunk for chunk, _ in asked)
+        request = CallRequest(bench.bucket, tuple(made), chunks, data.draw(st.booleans()), gap_bytes)
+        reply = bench.call(request)
+    for (chunk, whole), answer in zip(asked, reply.answers, strict=True):
+        assert bytes(answer.data) == expected(whole, chunk)
+    near, spans = {}, []
+    for chunk in chunks:
+        span = span_of(made[chunk.layout], chunk)
+        if span is None:
+            spans.append((chunk.key, chunk.etag, None))
+        else:
+            near.setdefault((chunk.key, chunk.etag), []).append(span)
+    spans += [(*name, span) for name, each in near.items() for span in joined(each, gap_bytes)]
+    sizes = {chunk.key: answer.object_nbytes for chunk, answer in zip(chunks, reply.answers, strict=True)}
+    log = [(each.key, each.if_match, each.span) for each in bench.store.log]
+    assert reply.gets == len(log) == len(spans)
+    # All of an object is asked for in either way.
+    assert sorted(filled(log, sizes), key=repr) == sorted(filled(spans, sizes), key=repr)
+    assert reply.read_bytes == sum(stop - start for _, _, (start, stop) in filled(log, sizes))
+
+
+def filled(spans, sizes):
+    """Return spans with that of the whole object where there is none."""
+    return [(key, etag, span or (0, sizes[key])) for key, etag, span in spans]
 
 
 @pytest.mark.parametrize("name", DTYPES)

@@ -6,6 +6,7 @@ it reads there is not among the reader's requests.
 
 import itertools
 import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -155,6 +156,36 @@ def test_dollars_are_those_of_what_was_sent(s3, s3_proxy, counted):
         assert (ledger.requests, ledger.lookups) == (0, 1)
         assert ledger.usd == pytest.approx(bill, rel=1e-9)
         assert ledger.function_gets == 6 * 4  # one for each chunk
+
+
+@pytest.mark.parametrize("layout", ["shards-start", "shards-zstd"])
+def test_near_chunks_of_a_shard_are_read_at_once(s3, s3_proxy, counted, layout):
+    """As many requests inside, and bytes, as the plan says."""
+    with session_of(counted, phi=float("inf"), cache_bytes=0, index_bytes=1 << 20) as session:
+        array = opened(s3, s3_proxy, store(s3, layout), session)
+        array.read(np.s_[:, :], method="get")  # from here on the indexes are known
+        plan, before = array.explain(np.s_[1::16, 1::20], method="call").plan, session.metrics.snapshot()
+        assert np.array_equal(array.read(np.s_[1::16, 1::20], method="call"), DATA[1::16, 1::20])
+        ledger = spent(session, before)
+        assert ledger.function_gets == plan.estimate.function_gets < len(plan.calls[0].owners)
+        assert ledger.function_bytes == plan.estimate.function_bytes
+
+
+@pytest.mark.parametrize("budget", [None, hs.Budget(bytes=1 << 20)], ids=["no budget", "a budget"])
+def test_how_well_cells_are_compressed_is_learned_from_what_is_read(s3, s3_proxy, counted, budget):
+    data = np.repeat(np.arange(96 * 40, dtype="i4").reshape(96, 40) // 500, 2, axis=1)
+    function = replace(counted.function, compress=True)
+    with session_of(counted, function=function, budget=budget) as session:
+        array = opened(s3, s3_proxy, store(s3, "plain", data), session)
+        first = array.explain(np.s_[:, :], method="call").plan
+        assert np.array_equal(array[:, :], data)
+        learned = array.explain(np.s_[:, :], method="call").plan
+        # Memory is taken for what they are without; and a budget counts nothing that is not certain.
+        assert [call.reply_bytes for call in learned.calls] == [call.reply_bytes for call in first.calls]
+        if budget is None:
+            assert 10 * learned.estimate.reply_bytes < first.estimate.reply_bytes
+        else:
+            assert learned.estimate.reply_bytes == first.estimate.reply_bytes
 
 
 def test_a_function_that_goes_away(s3, s3_proxy, counted):

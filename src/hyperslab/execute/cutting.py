@@ -57,7 +57,9 @@ class Cutting:
             layouts: dict[tuple[Layout, int], int] = {}
             chunks = [self._chunk(owner, unit_of.get(owner), layouts) for owner in call.owners]
             described = tuple([_described(layout, mask) for layout, mask in layouts])
-            yield CallJob(call, CallRequest(bucket_of(self.run.store.address), described, tuple(chunks)))
+            gap_bytes = plan.model.inside_gap_bytes() if call.gets < len(chunks) else 0
+            bucket = bucket_of(self.run.store.address)
+            yield CallJob(call, CallRequest(bucket, described, tuple(chunks), gap_bytes=gap_bytes))
 
     def _chunk(self, owner: int, unit: int | None, layouts: dict[tuple[Layout, int], int]) -> CallChunk:
         """Describe what is wanted of a chunk; without a unit of the needs it is an object of its own."""

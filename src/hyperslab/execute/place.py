@@ -1,7 +1,9 @@
 """Puts fetched bytes where the result wants them, copied once."""
 
+from dataclasses import dataclass
+from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,7 @@ from hyperslab.plan import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.selection import AxisParts, boxes_of_run
 
-__all__ = ["check_size", "chunk_view", "lost", "place_bytes", "place_cells", "place_chunk"]
+__all__ = ["Routes", "check_size", "chunk_view", "lost", "place_bytes", "place_cells", "place_chunk", "routes_of"]
 
 Array = npt.NDArray[Any]
 
@@ -42,7 +44,36 @@ def lost(layout: Layout, key: str) -> IntegrityError:
     )
 
 
-def place_chunk(pieces: Pieces, piece: int, target: Array, chunk: Array) -> None:
+class Routes(Protocol):
+    """Where the cells of each piece come from, in its chunk, and where they go, in the result; all pieces tell that."""
+
+    def source(self, piece: int) -> Any: ...
+
+    def target(self, piece: int) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ListedRoutes:
+    sources: list[tuple[Any, ...]]
+    targets: list[tuple[Any, ...]]
+
+    def source(self, piece: int) -> tuple[Any, ...]:
+        return self.sources[piece]
+
+    def target(self, piece: int) -> tuple[Any, ...]:
+        return self.targets[piece]
+
+
+def routes_of(pieces: Pieces) -> Routes:
+    """Return the routes of pieces, listed where that is cheap: a read of small chunks asks for thousands."""
+    if not isinstance(pieces, BoxPieces) or any([part.picks is not None for part in pieces.parts]):
+        return pieces
+    sources = product(*[[part.source(i) for i in range(len(part))] for part in pieces.parts])
+    targets = product(*[[part.target(i) for i in range(len(part))] for part in pieces.parts])
+    return _ListedRoutes(list(sources), list(targets))
+
+
+def place_chunk(pieces: Routes, piece: int, target: Array, chunk: Array) -> None:
     """Copy a piece out of its whole chunk."""
     target[pieces.target(piece)] = chunk[pieces.source(piece)]
 

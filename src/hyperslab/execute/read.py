@@ -33,6 +33,7 @@ from hyperslab.plan import (
 )
 from hyperslab.selection import Points, Selection, Span
 from hyperslab.store import LocalStore, Reply, Store
+from hyperslab.store.call import shrink_of
 
 __all__ = ["Options", "ReadTask", "aread", "plan_reads", "read"]
 
@@ -132,9 +133,24 @@ class _Reading:
             recall.find_tables(self.pieces)
             self.plan = make_plan(
                 self.pieces, self.model, self.options.method,
-                tables=recall.tables, is_cached=recall.has_chunk, settled=settled,
+                tables=recall.tables, is_cached=recall.has_chunk, settled=settled, shrinks=self._shrinks(),
             )  # fmt: skip
         return self.plan
+
+    def _shrinks(self) -> list[float]:
+        """Return what share of their bytes the cells of each task are expected to have in a function's answer.
+
+        Under a budget nothing is expected that is not certain.
+        """
+        if not self.session.compresses or self.meter.accounts:
+            return []
+        return [1.0 if task.snapshot.shrink is None else task.snapshot.shrink for task in self.tasks]
+
+    def _look_at_cells(self) -> None:
+        """See, once for each array, how well its cells can be compressed."""
+        for task in self.tasks if self.session.compresses else ():
+            if task.snapshot.shrink is None and task.target.size:
+                task.snapshot.shrink = shrink_of(task.target)
 
     def admit(self) -> None:
         """Refuse the read if its plan goes over a budget; else take what it is predicted to cost."""
@@ -158,6 +174,7 @@ class _Reading:
         try:
             if error is None and self.plan is not None and not self.plan.direct:
                 session.observe(self.store, self.plan, self.ledger, self.meter.ran_s)
+                self._look_at_cells()
             session.tell_news()
             if session.sink is None or self.predicted is None:
                 return

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
-from hyperslab.execute.place import check_size, chunk_view, lost, place_bytes, place_chunk
+from hyperslab.execute.place import Routes, check_size, chunk_view, lost, place_bytes, place_chunk, routes_of
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import Plan
@@ -24,13 +24,18 @@ from hyperslab.store import Reply, Store
 __all__ = ["Job", "Run", "Snapshot", "cache_key"]
 
 Bytes = npt.NDArray[np.uint8]
+# A chunk within an answer: its first byte and the one after its last, which chunk of its object it is, its owners.
+_Stored = tuple[int, int, int, list[int]]
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """What an opened array has seen of its store: the ETag of each object that a cache holds something of."""
+    """What an opened array has seen of its store: the ETag of each object that a cache holds something of, and what
+    share of their bytes its cells have when they are compressed, once some were read.
+    """
 
     etags: dict[str, str] = field(default_factory=dict)
+    shrink: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,7 @@ class Run:
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
         self._coords: dict[int, list[tuple[int, ...]]] = {}
+        self._routes: dict[int, Routes] = {}
 
     def going_on(self, plan: Plan) -> "Run":
         """Return what carries out another plan of the same read, held to the versions that were seen."""
@@ -205,13 +211,14 @@ class Run:
     def place(self, owner: int, chunk: npt.NDArray[Any]) -> None:
         """Copy an owner's cells out of its decoded chunk."""
         read, piece = self.plan.read_of(owner)
-        place_chunk(self.plan.reads[read], piece, self.targets[read], chunk)
+        if read not in self._routes:
+            self._routes[read] = routes_of(self.plan.reads[read])
+        place_chunk(self._routes[read], piece, self.targets[read], chunk)
 
     def _place_object(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
-        read, _ = self.plan.read_of(owners[0])
-        layout = self.plan.reads[read].layout
+        layout = self.layout_of(owners[0])
         if layout.index is None:
-            self._decode(job, reply, data, owners)
+            self._decode(job, reply, data, [(0, len(data), 0, owners)])
             return
         span = slice(0, layout.index.nbytes) if layout.index.location == "start" else slice(-layout.index.nbytes, None)
         if len(data) < layout.index.nbytes:
@@ -220,18 +227,17 @@ class Run:
             )
         table = self._parse_index(layout, data[span].data, len(data), job.key)
         self._keep(job, reply, layout, "index", table, table.nbytes)
-        for owner in owners:
-            _, inner = self.where(owner)
-            low, high = int(table.offsets[inner]), int(table.offsets[inner] + table.lengths[inner])
+        inners = [self._inner_of(owner) for owner in owners]
+        lows, lengths = table.offsets[inners], table.lengths[inners]
+        chunks: list[_Stored] = []
+        for low, high, inner, owner in zip(lows.tolist(), (lows + lengths).tolist(), inners, owners, strict=True):
             if low < 0:
                 self.fill(owner)
-            elif layout.plain:
-                self.place(owner, self._plain_chunk(owner, data[low:high], job.key))
             else:
-                self._decode(job, reply, data[low:high], [owner])
+                chunks.append((low, high, inner, [owner]))
+        self._decode(job, reply, data, chunks)
 
-    def _plain_chunk(self, owner: int, data: Bytes, key: str) -> npt.NDArray[Any]:
-        layout = self.plan.reads[self.plan.read_of(owner)[0]].layout
+    def _plain_chunk(self, layout: Layout, data: Bytes, key: str) -> npt.NDArray[Any]:
         if len(data) != layout.chunk_nbytes:
             raise ChunkSizeError(key, len(data), layout.chunk_nbytes)
         return chunk_view(layout, data)
@@ -246,12 +252,13 @@ class Run:
         if needs.overlapping:
             rows = rows[needs.stops[rows] > start]
         whole = needs.whole(rows)
-        chunks: dict[tuple[int, int], list[int]] = {}
-        for row in rows[whole].tolist():
-            extent = int(needs.starts[row]), int(needs.stops[row])
-            chunks.setdefault(extent, []).append(int(needs.owners[row]))
-        for (low, high), owners_of in chunks.items():
-            self._decode(job, reply, data[low - start : high - start], owners_of)
+        encoded = rows[whole]
+        columns = [column[encoded].tolist() for column in (needs.starts, needs.stops, needs.owners)]
+        extents: dict[tuple[int, int], list[int]] = {}
+        for low, high, owner in zip(*columns, strict=True):
+            extents.setdefault((low - start, high - start), []).append(owner)
+        chunks = [(low, high, self._inner_of(owners[0]), owners) for (low, high), owners in extents.items()]
+        self._decode(job, reply, data, chunks)
         rows = rows[~whole]
         owners = needs.owners[rows]
         one = not needs.overlapping and len(owners) > 0 and owners[0] == owners[-1]
@@ -270,23 +277,31 @@ class Run:
         high = min(stop, int(needs.stops[rows].max()))
         place_bytes(pieces, piece, self.targets[read], data[low - start : high - start], low - base)
 
-    def _decode(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
-        read, _ = self.plan.read_of(owners[0])
-        layout = self.plan.reads[read].layout
-        if layout.decoder is None:
-            chunk = self._plain_chunk(owners[0], data, job.key)
-        else:
-            _, inner = self.where(owners[0])
-            chunk, slot = layout.decode(data.data, job.key, inner), layout.slot_of(inner)
-            if self._keeps_chunks:
-                # A view of a long answer would keep all of it in memory.
-                view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, data)
-                self._keep(job, reply, layout, slot, chunk.copy() if view else chunk, chunk.nbytes)
-            if self.disk is not None and reply.etag is not None:
-                self._note_version(job.key, reply.etag)
-                self.disk.put(self.store.address, job.key, reply.etag, slot, data.data)
-        for owner in owners:
-            self.place(owner, chunk)
+    def _decode(self, job: Job, reply: Reply, data: Bytes, chunks: list[_Stored]) -> None:
+        """Put chunks that lie whole in an answer into the result."""
+        keeps = reply.etag is not None and (self._keeps_chunks or self.disk is not None)
+        for low, high, inner, owners in chunks:
+            layout, stored = self.layout_of(owners[0]), data[low:high]
+            if layout.decoder is None:
+                chunk = self._plain_chunk(layout, stored, job.key)
+            else:
+                chunk = layout.decode(stored.data, job.key, inner)
+                if keeps:
+                    self._keep_chunk(job, reply, layout, layout.slot_of(inner), chunk, stored)
+            for owner in owners:
+                self.place(owner, chunk)
+
+    def _keep_chunk(
+        self, job: Job, reply: Reply, layout: Layout, slot: int, chunk: npt.NDArray[Any], stored: Bytes
+    ) -> None:
+        """Let later reads take a chunk from memory, as it is decoded, or from the disk, as it is stored."""
+        if self._keeps_chunks:
+            # A view of a long answer would keep all of it in memory.
+            view = chunk.nbytes * 2 < len(reply.data) and np.may_share_memory(chunk, stored)
+            self._keep(job, reply, layout, slot, chunk.copy() if view else chunk, chunk.nbytes)
+        if self.disk is not None and reply.etag is not None:
+            self._note_version(job.key, reply.etag)
+            self.disk.put(self.store.address, job.key, reply.etag, slot, stored.data)
 
     def layout_of(self, owner: int) -> Layout:
         """The layout of the array that an owner's chunk is of."""
@@ -296,7 +311,11 @@ class Run:
         """Return the key of the object that holds an owner's chunk, and which of its chunks that is."""
         read, piece = self.plan.read_of(owner)
         layout, chunk = self.plan.reads[read].layout, self._chunks_of(read)[piece]
-        return layout.keys.key(layout.object_of(chunk)), layout.inner_of(chunk) if layout.packed else 0
+        return layout.keys.key(layout.object_of(chunk)), self._inner_of(owner)
+
+    def _inner_of(self, owner: int) -> int:
+        read, piece = self.plan.read_of(owner)
+        return self.plan.reads[read].layout.inner_of(self._chunks_of(read)[piece])
 
     def _chunks_of(self, read: int) -> list[tuple[int, ...]]:
         if read not in self._coords:

@@ -176,6 +176,11 @@ class Session:
             )
         return [Session(**settings) for _ in range(count)]
 
+    @property
+    def compresses(self) -> bool:
+        """Whether a function's answers come compressed."""
+        return self.function is not None and self.function.compress
+
     def model(self, store: "Store", phi: float | None = None, *, forced: bool = False) -> CostModel:
         """Return the cost model for a store: the session's profile and prices, what was measured, or typical ones.
 

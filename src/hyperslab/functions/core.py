@@ -52,23 +52,26 @@ def work_of(request: CallRequest, limits: CallLimits) -> list[Work]:
     return works
 
 
-def cells_of(layout: CallLayout, chunk: CallChunk, data: memoryview, first: int = 0) -> memoryview:
+def cells_of(
+    layout: CallLayout, chunk: CallChunk, data: memoryview, first: int = 0, shared_bytes: int = 0
+) -> memoryview:
     """Return the cells wanted of a chunk, from its stored bytes: C-contiguous over the array's axes.
 
-    A plain chunk's `data` may begin at its byte `first` and end early, if all that is needed lies within.
+    A plain chunk's `data` may begin at its byte `first` and end early, if all that is needed lies within. Where `data`
+    is part of something larger, `shared_bytes` is the size of that.
     """
+    kept_bytes = max(len(data), shared_bytes)
     if layout.codecs:
         whole = layout.decoder().decode(data, chunk.key)
+        kept_bytes = max(kept_bytes, layout.nbytes)
         if isinstance(chunk.select, Points):
-            return _packed(whole[chunk.select.coords], data)
-        lows, highs = _corners(chunk.select)
-        box = whole[tuple([slice(low, high + 1) for low, high in zip(lows, highs, strict=True)])]
-        return _packed(_inside(np.asarray(box), chunk.select, lows), data)
+            return _packed(whole[chunk.select.coords], kept_bytes)
+        return _packed(_inside(whole, chunk.select, [0] * whole.ndim), kept_bytes)
     if isinstance(chunk.select, Points):
         width = layout.stored.itemsize
         cells = _flat(data, layout, chunk.key)
-        return _packed(cells[_offsets(layout, chunk.select) - first // width], data)
-    return _packed(_plain_box(layout, chunk, data, first), data)
+        return _packed(cells[_offsets(layout, chunk.select) - first // width], kept_bytes)
+    return _packed(_plain_box(layout, chunk, data, first), kept_bytes)
 
 
 def _work(layout: CallLayout, chunk: CallChunk, limits: CallLimits) -> Work:
@@ -148,16 +151,21 @@ def _plain_box(layout: CallLayout, chunk: CallChunk, data: memoryview, first: in
 
 
 def _inside(box: Array, select: tuple[AxisSelect, ...], lows: list[int]) -> Array:
-    """Return what is selected of the box that goes from the first to the last cell of each axis."""
-    stepped = box[tuple([slice(None, None, axis[2] if isinstance(axis, tuple) else 1) for axis in select])]
-    picks = [number for number, axis in enumerate(select) if not isinstance(axis, tuple)]
-    if not picks:
-        return stepped
-    # The axes with indices go first, so that the others need none: those could be far larger than the cells.
-    order = [*picks, *[number for number in range(len(select)) if number not in picks]]
-    picked = [np.asarray(select[number]) - lows[number] for number in picks]
-    found: Array = stepped.transpose(order)[np.ix_(*picked)]
-    return found.transpose(np.argsort(order))
+    """Return what is selected of a box whose first cell is at `lows` of its chunk."""
+    evenly = [
+        slice(axis[0] - low, axis[0] - low + (axis[1] - 1) * axis[2] + 1, axis[2])
+        if isinstance(axis, tuple)
+        else slice(None)
+        for axis, low in zip(select, lows, strict=True)
+    ]
+    found = box[tuple(evenly)]
+    picked = [
+        (len(axis) / box.shape[number], number) for number, axis in enumerate(select) if not isinstance(axis, tuple)
+    ]
+    # Where an axis gets longer, as indices may repeat, that comes last: what is in between is never the largest.
+    for _, number in sorted(picked):
+        found = found.take(np.asarray(select[number]) - lows[number], number)
+    return found
 
 
 def _flat(data: memoryview, layout: CallLayout, key: str) -> Array:
@@ -171,9 +179,9 @@ def _bytes_of(data: memoryview, layout: CallLayout, key: str) -> memoryview:
     return data
 
 
-def _packed(cells: Array, data: memoryview) -> memoryview:
-    """Return cells as bytes; a copy unless they are all of `data`, which would stay in memory for them."""
+def _packed(cells: Array, kept_bytes: int) -> memoryview:
+    """Return cells as bytes; a copy unless they are all of what would stay in memory for them."""
     packed = np.ascontiguousarray(cells)
-    if packed.base is not None and packed.nbytes < len(data):
+    if packed.base is not None and packed.nbytes < kept_bytes:
         packed = packed.copy()
     return packed.reshape(-1).view(np.uint8).data

@@ -18,6 +18,7 @@ from hyperslab.functions.answer import Answer, RefusedError, refusal_of, refuse,
 from hyperslab.functions.config import FunctionConfig, Root
 from hyperslab.functions.core import Work, cells_of, work_of
 from hyperslab.functions.guard import Memory, Nonces, Share
+from hyperslab.functions.joined import Read, reads_of
 from hyperslab.store import Reply, Store
 from hyperslab.store.call import CallChunk, CallReply, CallRequest, ChunkAnswer
 from hyperslab.store.checked import over
@@ -110,6 +111,8 @@ class _Call:
     gets: int = 0
     read_bytes: int = 0
     told: str = "-"
+    # Nobody wants its cells any more.
+    given_up: bool = False
 
     def leave(self) -> None:
         """Give back what the request held."""
@@ -165,44 +168,57 @@ class _Call:
         return roots[0].store
 
     async def read_all(self, store: Store, request: CallRequest, works: list[Work]) -> list[ChunkAnswer]:
-        """Return the cells of all chunks, several of which are read at once."""
+        """Return the cells of all chunks: near ones are read together, and several reads go on at once."""
+        config = self.service.config
         answers: list[ChunkAnswer | None] = [None] * len(works)
-        numbers = iter(range(len(works)))
+        reads = reads_of(request, works, config.limits, config.work_bytes)
+        left = iter(reads)
 
         async def some() -> None:
-            for number in numbers:
-                chunk, work = request.chunks[number], works[number]
-                async with self.service.memory.taken(work.memory_bytes):
-                    answers[number] = await self.read_chunk(store, request, chunk, work)
+            for read in left:
+                async with self.service.memory.taken(read.memory_bytes):
+                    found = await self.read_chunks(store, request, works, read)
+                for number, answer in zip(read.numbers, found, strict=True):
+                    answers[number] = answer
 
-        if len(works) == 1:
+        if len(reads) == 1:
             await some()
         else:
-            await _all([some for _ in range(min(self.service.config.chunks_at_once, len(works)))])
+            await _all([some for _ in range(min(config.chunks_at_once, len(reads)))])
         return [answer for answer in answers if answer is not None]
 
-    async def read_chunk(self, store: Store, request: CallRequest, chunk: CallChunk, work: Work) -> ChunkAnswer:
-        layout = request.layouts[chunk.layout]
-        base, plain = chunk.start or 0, not layout.codecs
-        span: tuple[int, int] | None = (base + work.low, base + work.high)
-        if chunk.start is None and (not plain or work.read_bytes == layout.nbytes):
-            span = None
+    async def read_chunks(self, store: Store, request: CallRequest, works: list[Work], read: Read) -> list[ChunkAnswer]:
+        """Return the cells of the chunks that one GET brings, in its order."""
+        chunks = [request.chunks[number] for number in read.numbers]
         try:
-            reply = await self.fetch(store, chunk, span, work.read_bytes)
+            reply = await self.fetch(store, chunks[0], read.span, read.read_bytes)
         except StoreNotFoundError:
             raise
         except NotFoundError:
-            return ChunkAnswer(None)
-        if plain and chunk.start is None and reply.object_nbytes != layout.nbytes:
-            raise ChunkSizeError(chunk.key, reply.object_nbytes, layout.nbytes)
-        if work.memory_bytes < _INLINE_BYTES:
-            cells = cells_of(layout, chunk, reply.data, work.low)
+            return [ChunkAnswer(None) for _ in chunks]
+        for chunk in chunks:
+            layout = request.layouts[chunk.layout]
+            if not layout.codecs and chunk.start is None and reply.object_nbytes != layout.nbytes:
+                raise ChunkSizeError(chunk.key, reply.object_nbytes, layout.nbytes)
+        if sum([works[number].memory_bytes for number in read.numbers]) < _INLINE_BYTES:
+            cells = self.cells_in(request, works, read, reply.data)
         else:
-            cells = await self.in_thread(lambda: cells_of(layout, chunk, reply.data, work.low))
-        return ChunkAnswer(cells, reply.etag, reply.object_nbytes)
+            cells = await self.in_thread(lambda: self.cells_in(request, works, read, reply.data))
+        return [ChunkAnswer(data, reply.etag, reply.object_nbytes) for data in cells]
+
+    def cells_in(self, request: CallRequest, works: list[Work], read: Read, data: memoryview) -> list[memoryview]:
+        """Return the cells of each chunk of a read, from the bytes read; no more of them once the call is given up."""
+        found = list[memoryview]()
+        for number in read.numbers:
+            if self.given_up:
+                break
+            chunk, work = request.chunks[number], works[number]
+            part = read.part(data, chunk, work)
+            found.append(cells_of(request.layouts[chunk.layout], chunk, part, work.low, len(data)))
+        return found
 
     async def fetch(self, store: Store, chunk: CallChunk, span: tuple[int, int] | None, limit_bytes: int) -> Reply:
-        """Return a chunk's bytes; failures that may be over a moment later are tried again."""
+        """Return bytes of a chunk's object; failures that may be over a moment later are tried again."""
         config = self.service.config
         pauses = iter(_PAUSES_S[: config.retries])
         # So that one that hangs can be sent again.
@@ -229,6 +245,7 @@ class _Call:
         try:
             return await asyncio.wrap_future(future)
         except asyncio.CancelledError:
+            self.given_up = True
             if not future.cancel():
                 await asyncio.wait([asyncio.wrap_future(future)])
             raise

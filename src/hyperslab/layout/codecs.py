@@ -1,6 +1,6 @@
 """Decoding chunks: the codecs of a chunk undone one by one, each held to the size it must give."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -67,17 +67,33 @@ class ChunkDecoder:
     order: tuple[int, ...]
     stages: tuple[tuple[Codec, Size], ...]
     encoded: Size
+    # Worked out once, as every chunk asks for them: bytes of the cells, and from one to the next along each axis.
+    _nbytes: int = field(init=False, repr=False, compare=False)
+    _strides: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        strides, step = dict[int, int](), self.stored.itemsize
+        for axis in reversed(self.order):
+            strides[axis], step = step, step * self.chunks[axis]
+        object.__setattr__(self, "_nbytes", step)
+        object.__setattr__(self, "_strides", tuple([strides[axis] for axis in range(len(self.chunks))]))
 
     def decode(self, data: memoryview, key: str) -> npt.NDArray[np.generic]:
         """Return the chunk's cells, shaped like the chunk; a view of `data` where nothing was compressed."""
         flat: ByteArray = np.frombuffer(data, np.uint8)
         for codec, size in self.stages:
-            flat = _undo(codec, flat, size, key)
-        expected = prod(self.chunks) * self.stored.itemsize
-        if flat.nbytes != expected:
-            raise ChunkSizeError(key, flat.nbytes, expected)
-        cells = flat.view(self.stored).reshape([self.chunks[axis] for axis in self.order])
-        return cells.transpose(_inverse(self.order))
+            try:
+                flat = codec.decode(flat, size, key)
+            except (HyperslabError, MemoryError):
+                raise
+            except ImportError as error:
+                raise UnsupportedError(f"codec {codec.name!r} needs a package that is missing: {error}") from error
+            except Exception as error:
+                # Codecs raise whatever their library does; all of it means that these bytes do not decode.
+                raise IntegrityError(f"chunk {key!r} is damaged: {codec.name} cannot decode it ({error})") from error
+        if flat.nbytes != self._nbytes:
+            raise ChunkSizeError(key, flat.nbytes, self._nbytes)
+        return np.ndarray(self.chunks, self.stored, flat, 0, self._strides)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -120,21 +136,3 @@ def numcodec(*config: tuple[str, Any]) -> Any:
     import numcodecs  # type: ignore[import-untyped,unused-ignore]
 
     return numcodecs.get_codec(dict(config))
-
-
-def _undo(codec: Codec, data: ByteArray, size: Size, key: str) -> ByteArray:
-    """Undo one codec, and say in our own errors what was wrong with the bytes."""
-    try:
-        return codec.decode(data, size, key)
-    except (HyperslabError, MemoryError):
-        raise
-    except ImportError as error:
-        raise UnsupportedError(f"codec {codec.name!r} needs a package that is missing: {error}") from error
-    except Exception as error:
-        # Codecs raise whatever their library does; all of it means that these bytes do not decode.
-        raise IntegrityError(f"chunk {key!r} is damaged: {codec.name} cannot decode it ({error})") from error
-
-
-@lru_cache(maxsize=256)
-def _inverse(order: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(sorted(range(len(order)), key=order.__getitem__))

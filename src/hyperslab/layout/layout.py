@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from math import prod
+from operator import floordiv
 from typing import Literal, Protocol
 
 import numpy as np
@@ -170,7 +171,7 @@ class Layout:
         """Return the place of the object that holds a chunk, in the grid of objects."""
         if not self.packed:
             return chunk
-        return tuple([c // n for c, n in zip(chunk, self.chunks_per_object, strict=True)])
+        return tuple(map(floordiv, chunk, self.chunks_per_object))
 
     def inner_of(self, chunk: tuple[int, ...]) -> int:
         """Return which chunk of its object a chunk is, counted row-major."""

@@ -24,6 +24,7 @@ from hyperslab.layout.hdf5_filters import Deflate, Fletcher32, ScaleOffset
 from hyperslab.layout.layout import Layout
 
 __all__ = [
+    "JOINED_BYTES",
     "MOST_AXES",
     "codecs_from_json",
     "codecs_to_json",
@@ -31,6 +32,9 @@ __all__ = [
     "dtype_to_json",
     "travels",
 ]
+
+# The longest range that chunks of one object are read together by, beside the data.
+JOINED_BYTES = 16 << 20
 
 DType = np.dtype[np.generic]
 

@@ -34,14 +34,14 @@ _REPLY_BYTES, _CHUNK_BYTES = 1024, 600
 
 @dataclass(frozen=True, slots=True)
 class CallTiming:
-    """Some calls at once, each of so many chunks and bytes, took so long; the function itself ran `function_s` at most.
+    """Some calls at once, each of so many GETs and bytes, took so long; the function itself ran `function_s` at most.
 
     `kind` is "cold" for the first call of all, "warm" for single ones, "at once".
     """
 
     kind: str
     calls: int
-    chunks: int
+    gets: int
     read_bytes: int
     seconds: float
     function_s: float
@@ -100,7 +100,7 @@ async def _timed(prober: Prober, client: FunctionClient, kind: str, calls: int, 
         meter.settle()
         session.metrics.add(meter.ledger)
     slowest_s = max(reply.seconds for reply in replies)
-    return CallTiming(kind, calls, chunks, replies[0].read_bytes, ended - started, slowest_s)
+    return CallTiming(kind, calls, replies[0].gets, replies[0].read_bytes, ended - started, slowest_s)
 
 
 def _request(prober: Prober, chunks: int, nbytes: int) -> CallRequest:
@@ -131,7 +131,7 @@ def fit_function(timings: Sequence[CallTiming], profile: Profile) -> FunctionPro
     warm = [each for each in timings if each.kind == "warm"]
     if len({each.read_bytes for each in warm}) < 2:
         return None
-    rows = np.array([(1.0, each.chunks, each.read_bytes) for each in warm])
+    rows = np.array([(1.0, each.gets, each.read_bytes) for each in warm])
     seen = np.maximum([each.seconds - overhead_s for each in warm], 0.0)
     start_s, chunk_s, byte_s = _fitted(rows, seen)
     off = rows @ (start_s, chunk_s, byte_s) - seen
@@ -144,7 +144,7 @@ def fit_function(timings: Sequence[CallTiming], profile: Profile) -> FunctionPro
 
 
 def _fitted(rows: "np.typing.NDArray[np.float64]", seen: "np.typing.NDArray[np.float64]") -> tuple[float, float, float]:
-    """Return what a call, a chunk and a byte take: least squares over the medians of like calls, none below 0."""
+    """Return what a call, a GET inside and a byte take: least squares over the medians of like calls, none below 0."""
     groups: dict[tuple[float, ...], list[float]] = defaultdict(list)
     for row, seconds in zip(rows.tolist(), seen.tolist(), strict=True):
         groups[tuple(row)].append(seconds)
@@ -166,7 +166,7 @@ def _at_once(timings: Sequence[CallTiming], profile: Profile) -> int:
     took: dict[int, list[float]] = defaultdict(list)
     size = max((each.read_bytes for each in timings if each.kind == "at once"), default=0)
     for each in timings:
-        if each.kind != "cold" and each.read_bytes == size and each.chunks == 1:
+        if each.kind != "cold" and each.read_bytes == size and each.gets == 1:
             took[each.calls].append(each.seconds - profile.latency_s - each.calls * profile.request_s)
     if 1 not in took:
         return 1

@@ -1,8 +1,8 @@
 """Which requests answer a selection, and what they cost. Pure and synchronous: nothing here reads a byte."""
 
 from hyperslab.plan.budget import Budget
-from hyperslab.plan.calls import Call
 from hyperslab.plan.cost import CostModel, Estimate, FunctionModel
+from hyperslab.plan.grouping import Call
 from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces, pieces_of
 from hyperslab.plan.plan import Method, Plan, check_method, direct_plan, instead_of_calls, make_plan
 from hyperslab.plan.prices import Prices

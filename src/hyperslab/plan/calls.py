@@ -6,12 +6,11 @@ and one scan over "call for the first m" finds the best number for each order; t
 and with not too many chunks, so are those that differ from the best by one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from heapq import heapify, heapreplace
 from itertools import groupby
-from math import ceil, inf, isinf
+from math import inf, isinf
 from operator import itemgetter
 from typing import Any
 
@@ -20,19 +19,11 @@ import numpy.typing as npt
 
 from hyperslab.errors import InternalError
 from hyperslab.plan.cost import Calls, CostModel, FunctionModel
+from hyperslab.plan.grouping import CALL_HEAD_BYTES, MOST_CHUNKS, Call, Grouped, Inside, Offers, figures_of, groupings
 from hyperslab.plan.optimise import optimise
 from hyperslab.plan.ranges import Ints, Needs, Ranges
 
-__all__ = [
-    "CALL_HEAD_BYTES",
-    "CHUNK_HEAD_BYTES",
-    "MOST_LISTED",
-    "Call",
-    "Choice",
-    "Offers",
-    "choose_calls",
-    "figures_of",
-]
+__all__ = ["Choice", "choose_calls", "worth_calling"]
 
 # So few chunks are called for in every combination, if their ranges are not too many.
 _FEW_OFFERS = 4
@@ -44,48 +35,10 @@ _SOME_ROWS = 1 << 15
 _ROUNDS = 3
 # Beyond so many, fewer widths of gaps are tried: milliseconds count.
 _MANY_OFFERS = 1 << 10
-# One call covers at most so many chunks.
-_MOST_CHUNKS = 256
-# A request says by its index which cell is wanted where they are not evenly spaced: of one chunk at most so many, and
-# in one call, whose request must stay short.
-MOST_LISTED = 1 << 16
-_MOST_LISTED_IN_CALL = 1 << 18
-# What an answer holds beside its cells: for itself, and for each chunk. Names of versions are rarely longer.
-CALL_HEAD_BYTES, CHUNK_HEAD_BYTES = 256, 96
-# Up to so many chunks are given to calls one by one, the largest first; more are dealt out.
-_FEW_TO_DEAL = 64
-
 # Of what a plan costs without calls, so much they must spare, if anything.
-_WORTH = 0.04
+_WORTH = 0.1
 
 Rank = tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call: the owners (see `Plan`) whose chunks it cuts, bytes that it answers, and reads beside the data."""
-
-    owners: tuple[int, ...]
-    reply_bytes: int
-    read_bytes: int
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Offers:
-    """Chunks that a function could cut, in columns: the owner, its unit of the needs (-1: an object of `wholes`), the
-    object's number, the bytes that the answer has for it and that the function reads for it, the indices that it takes
-    to say which cells are wanted.
-    """
-
-    owners: Ints
-    units: Ints
-    objects: Ints
-    reply_bytes: Ints
-    read_bytes: Ints
-    listed: Ints
-
-    def __len__(self) -> int:
-        return len(self.owners)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,15 +54,6 @@ class Choice:
     objects: frozenset[int]
     chosen: npt.NDArray[np.bool_]
     rank: Rank
-
-
-def figures_of(calls: Sequence[Call]) -> Calls | None:
-    """Return the figures by which calls are priced; None without calls."""
-    if not calls:
-        return None
-    reads, replies = [call.read_bytes for call in calls], [call.reply_bytes for call in calls]
-    gets = [len(call.owners) for call in calls]
-    return Calls(len(calls), sum(reads), max(reads), sum(replies), max(replies), sum(gets), max(gets))
 
 
 def choose_calls(
@@ -134,11 +78,15 @@ def choose_calls(
     if all_of_them or not len(offers):
         return query.settle(~none)
     without = query.settle(none)
-    worth = spare + _WORTH * without.rank[0] if spare else 0.0
-    if without.rank[0] - query.least() <= worth:
+    if not worth_calling(without.rank[0], query.least(), spare):
         return without
     best = _search(query, without)
-    return best if without.rank[0] - best.rank[0] > worth else without
+    return best if worth_calling(without.rank[0], best.rank[0], spare) else without
+
+
+def worth_calling(without: float, called: float, spare: float) -> bool:
+    """Whether a plan with calls costs so much less than one without that it is taken; see `choose_calls`."""
+    return without - called > (spare + _WORTH * without if spare else 0.0)
 
 
 def _search(query: "_Query", best: Choice) -> Choice:
@@ -177,8 +125,10 @@ class _Query:
 
     def least(self) -> float:
         """Return what no plan with calls costs less than."""
+        offers = self.offers
         nbytes = self.needs.plain_bytes() + self._least_encoded_bytes()
-        return self.model.least_with_call(nbytes, int(self.offers.read_bytes.min()))
+        shrunk = float((offers.expected_bytes / offers.reply_bytes).min())
+        return self.model.least_with_call(int(nbytes * shrunk), int(offers.read_bytes.min()))
 
     def _least_encoded_bytes(self) -> int:
         """Return the fewest bytes that encoded chunks bring: each whole, or by a call the cells that are wanted."""
@@ -227,73 +177,18 @@ class _Query:
         self, chosen: npt.NDArray[np.bool_], beside: tuple[int, int, int], group_of: Ints | None = None
     ) -> tuple[Call, ...]:
         """Give the chosen offers to calls: as `group_of` says, or as is best, given what is sent beside them."""
-        offers = self.offers
-        owners, reads, replies = offers.owners[chosen], offers.read_bytes[chosen], offers.reply_bytes[chosen]
-        best: tuple[Rank, tuple[Ints, Ints, Ints]] | None = None
-        listed = offers.listed[chosen]
-        groupings = _groupings(reads, replies, listed, self.function) if group_of is None else iter([group_of])
-        for group_of in groupings:
-            count = int(group_of.max(initial=-1)) + 1
-            read = np.bincount(group_of, reads, count).astype(np.int64)
-            reply = np.bincount(group_of, replies, count).astype(np.int64) + CALL_HEAD_BYTES
-            sizes = np.bincount(group_of, minlength=count)
-            if count < len(owners) and not self._fits(read, reply, sizes, np.bincount(group_of, listed)):
+        offers = self.offers.only(chosen)
+        best: tuple[Rank, Grouped] | None = None
+        ways = groupings(offers, self.function) if group_of is None else iter([group_of])
+        inside = Inside(offers, self.model.inside_gap_bytes())
+        for group_of in ways:
+            grouped = Grouped.of(offers, group_of, inside)
+            if len(grouped.chunks) < len(offers) and not grouped.fits(self.function):
                 continue
-            columns = (read.tolist(), reply.tolist(), sizes.tolist())
-            figures = Calls(count, *[f(column) for column in columns for f in (sum, max)])
-            rank = self.model.rank(*beside, figures)
+            rank = self.model.rank(*beside, grouped.figures())
             if best is None or rank < best[0]:
-                best = rank, (group_of, reply, read)
-        return _calls_of(owners, *best[1]) if best is not None else ()
-
-    def _fits(self, read: Ints, reply: Ints, sizes: Ints, listed: npt.NDArray[Any]) -> bool:
-        limits = self.function
-        fits = read.max() <= limits.read_bytes and reply.max() <= limits.reply_bytes
-        return bool(fits and sizes.max() <= _MOST_CHUNKS and listed.max() <= _MOST_LISTED_IN_CALL)
-
-
-def _calls_of(owners: Ints, group_of: Ints, reply: Ints, read: Ints) -> tuple[Call, ...]:
-    """Return the calls of owners that were put into groups."""
-    order = group_of.argsort(kind="stable")
-    members = np.split(owners[order], np.cumsum(np.bincount(group_of))[:-1])
-    rows = zip(members, reply.tolist(), read.tolist(), strict=True)
-    return tuple([Call(tuple(each.tolist()), answer, took) for each, answer, took in rows])
-
-
-def _groupings(reads: Ints, replies: Ints, listed: Ints, function: FunctionModel) -> Iterator[Ints]:
-    """Give ways to spread chunks over calls: for each chunk the number of its call."""
-    count = len(reads)
-    if not count:
-        return
-    least = max(1, ceil(replies.sum() / function.reply_bytes), ceil(reads.sum() / function.read_bytes))
-    least = max(least, ceil(count / _MOST_CHUNKS), ceil(listed.sum() / _MOST_LISTED_IN_CALL))
-    numbers = {count, min(count, function.profile.at_once)}
-    number = least
-    while number < count:
-        numbers.add(number)
-        number *= 2
-    work = (function.profile.chunk_s + function.profile.byte_s * reads).astype(np.float64)
-    order = np.argsort(-work, kind="stable")
-    for number in sorted(numbers):
-        group_of = np.empty(count, np.int64)
-        group_of[order] = _dealt(work[order], number)
-        yield group_of
-
-
-def _dealt(work: npt.NDArray[np.float64], number: int) -> Ints:
-    """Spread chunks, those with the most work first, evenly over calls; return each one's call."""
-    if len(work) > _FEW_TO_DEAL:
-        # There and back, so that no call always gets the larger ones.
-        turn = np.arange(len(work)) % (2 * number)
-        return np.where(turn < number, turn, 2 * number - 1 - turn)
-    heap = [(0.0, group) for group in range(number)]
-    heapify(heap)
-    dealt = np.empty(len(work), np.int64)
-    for at, more in enumerate(work.tolist()):
-        load, group = heap[0]
-        dealt[at] = group
-        heapreplace(heap, (load + more, group))
-    return dealt
+                best = rank, grouped
+        return best[1].calls() if best is not None else ()
 
 
 @lru_cache(maxsize=_FEW_OFFERS + 1)
@@ -343,7 +238,7 @@ def _cheaper(one: Choice, other: Choice) -> Choice:
 def _climb(query: _Query, best: Choice) -> Choice:
     """Try sets that differ from the best one by one offer, while that helps; of alike offers only the first."""
     offers = query.offers
-    alike = np.stack([offers.reply_bytes, offers.read_bytes])
+    alike = np.stack([offers.expected_bytes, offers.read_bytes])
     for _ in range(_ROUNDS):
         before, seen = best, set()
         for at in range(len(offers)):
@@ -368,9 +263,14 @@ def _scan(query: _Query) -> Iterator[npt.NDArray[np.bool_]]:
     found: dict[bytes, tuple[Rank, npt.NDArray[np.bool_]]] = {}
     rows = _Rows.of(query)
     gaps = {0.0, model.gap_bytes()} | (set() if len(offers) > _MANY_OFFERS else {model.widest_gap_bytes()})
+    seen = set()
     for gap_bytes in gaps:
         count, nbytes = rows.by_requests(gap_bytes)
         for order in _orders(query, count[rows.offered], nbytes[rows.offered]):
+            # Alike chunks have one order, whatever they are put in order by.
+            if (key := (count.tobytes(), nbytes.tobytes(), order.tobytes())) in seen:
+                continue
+            seen.add(key)
             rank, m = _best_prefix(query, rows, count, nbytes, order)
             chosen = np.zeros(len(offers), np.bool_)
             chosen[order[:m]] = True
@@ -384,7 +284,7 @@ def _scan(query: _Query) -> Iterator[npt.NDArray[np.bool_]]:
 def _orders(query: _Query, count: Ints, nbytes: Ints) -> Iterator[Ints]:
     """Give orders of the offers: those first for which a call spares most, by different measures."""
     model, offers, function = query.model, query.offers, query.function
-    spared = nbytes - offers.reply_bytes
+    spared = nbytes - offers.expected_bytes
     yield np.argsort(-spared / np.maximum(offers.read_bytes, 1), kind="stable")
     phi = 1.0 if isinf(model.phi) else model.phi
     time = 0.0 if isinf(model.phi) else 1.0
@@ -404,17 +304,18 @@ def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order:
     requests = int(count.sum()) - _sums(numbers)
     direct = int(nbytes.sum()) - _sums(sizes)
     read, reply = _sums(offers.read_bytes[order]), _sums(offers.reply_bytes[order])
+    expected = _sums(offers.expected_bytes[order])
     most_read = np.maximum.accumulate(np.concatenate([[0], offers.read_bytes[order]]))
     m = np.arange(len(order) + 1)
     least = np.maximum(-(-reply // function.reply_bytes), -(-read // function.read_bytes))
-    least = np.minimum(np.maximum(least, -(-m // _MOST_CHUNKS)), m)
+    least = np.minimum(np.maximum(least, -(-m // MOST_CHUNKS)), m)
     wide = np.clip(function.profile.at_once, least, m)
     largest = np.concatenate([_suffix_max(rows.whole_sizes[order]), [0]])
     largest = np.maximum(largest, rows.whole_beside)
     tried: list[tuple[Rank, int]] = []
-    for calls in (least, wide, m):
+    for calls in (least, wide):
         each = np.maximum(calls, 1)
-        answers = reply + calls * CALL_HEAD_BYTES
+        answers = expected + calls * CALL_HEAD_BYTES
         columns = (calls, read, np.maximum(most_read, read // each), answers, answers // each, m, -(-m // each))
         at = model.best(requests, direct, largest, Calls(*columns))
         one = Calls(*[int(column[at]) for column in columns]) if at else None

@@ -4,7 +4,7 @@ For one read of N requests, C of them calls of a function, S bytes of answers, t
 
     seconds = max(S / BW, alone(M), calls + R / BW) + latency × ceil(N / t) + client work × N
     calls   = error + start × ceil(C / a) + max(W / min(C, a), largest W of a call)
-    W       = per chunk × chunks + per byte × F
+    W       = per GET × GETs inside + per byte × F
     dollars = (N - C) × price of a request + S × price of a byte
               + C × price of a call + GETs inside × price of a request + GB-seconds × their price
     cost    = seconds + phi × dollars          (phi = infinity: dollars, then seconds)
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.errors import InternalError
+from hyperslab.layout.wire import JOINED_BYTES
 from hyperslab.plan.prices import FunctionPrices, Prices
 from hyperslab.plan.profile import FunctionProfile, Profile
 
@@ -53,8 +54,8 @@ class FunctionModel:
 class Calls:
     """The calls of a plan, in figures: numbers, or arrays of them, one for each of several plans.
 
-    `read_bytes` is what the function reads in all, by `gets` requests of its own, one for each chunk; `reply_bytes` is
-    what it answers. `largest_…` are the same of one call.
+    `read_bytes` is what the function reads in all, by `gets` requests of its own, as near chunks are read together;
+    `reply_bytes` is what it answers. `largest_…` are the same of one call.
     """
 
     count: Any = 0
@@ -259,6 +260,15 @@ class CostModel:
             return self.prices.request_usd / self.prices.byte_usd if self.prices.byte_usd else inf
         request = self.profile.latency_s / many + self.profile.request_s + self.phi * self.prices.request_usd
         return request / (byte_s + self.phi * self.prices.byte_usd)
+
+    def inside_gap_bytes(self) -> int:
+        """How many unwanted bytes a function may as well read to spare one of its own requests."""
+        function, prices = self._function(), self.prices
+        time, phi = (0.0, 1.0) if isinf(self.phi) else (1.0, self.phi)
+        second = time + phi * function.second_usd
+        request = function.profile.chunk_s * second + phi * prices.request_usd
+        byte = function.profile.byte_s * second + phi * prices.inside_byte_usd
+        return int(min(request / byte, JOINED_BYTES)) if byte else JOINED_BYTES
 
     def widest_gap_bytes(self) -> float:
         """How many unwanted bytes are worth fetching at the very most to spare one request."""

@@ -1,6 +1,6 @@
 """What reads need, gathered read by read: ranges of objects, whole objects, indexes to look up first."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -9,8 +9,8 @@ import numpy as np
 from hyperslab.errors import IntegrityError
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.wire import travels
-from hyperslab.plan.calls import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
 from hyperslab.plan.cost import CostModel, Estimate
+from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
 from hyperslab.plan.pieces import BoxPieces, Pieces, cells_of, listed_of
 from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
 from hyperslab.plan.shards import choose_wholes
@@ -26,6 +26,7 @@ class Draft:
     """A plan in the making: see `Plan` for what its parts become.
 
     `choose` says whether a shard may be fetched whole instead of looking its index up, `settled` that it must be.
+    `shrinks` are, read by read, what share of their bytes cells are expected to have in a function's answer.
     """
 
     model: CostModel
@@ -33,6 +34,7 @@ class Draft:
     is_cached: IsCached | None
     choose: bool
     settled: bool
+    shrinks: Sequence[float] = ()
     count: int = 0
     bases: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -82,17 +84,21 @@ class Draft:
         ]
         objects = np.array(alone, np.int64)
         owners = np.concatenate([owner_of[units], np.array([self.wholes[n][0] for n in alone], np.int64)])
-        read = np.concatenate([(lasts - firsts)[units], np.array([self.whole_bytes[n] for n in alone], np.int64)])
+        stops = np.concatenate([lasts[units], np.array([self.whole_bytes[n] for n in alone], np.int64)])
+        starts = np.concatenate([firsts[units], np.zeros(len(alone), np.int64)])
         columns = (
             owners,
             np.concatenate([units, np.full(len(alone), -1, np.int64)]),
             np.concatenate([needs.chunks.objects[units], objects]),
             reply_of[owners],
-            read,
+            starts,
+            stops,
             listed_by[owners],
+            self._expected(reply_of)[owners],
         )
+        read = stops - starts
         function = self.model.function
-        fits = (columns[3] >= 0) & (columns[5] <= MOST_LISTED)
+        fits = (columns[3] >= 0) & (columns[6] <= MOST_LISTED)
         if function is not None:
             fits &= (columns[3] + CALL_HEAD_BYTES <= function.reply_bytes) & (read <= function.read_bytes)
             # Of a plain chunk, what is read counts; of the others, what they are when they are decoded.
@@ -106,6 +112,14 @@ class Draft:
         if too_large or travels(layout) is not None:
             return np.full(len(read), -1, np.int64)
         return cells_of(read) * layout.stored.itemsize + CHUNK_HEAD_BYTES
+
+    def _expected(self, reply_of: Ints) -> Ints:
+        """Return the bytes that the part of an answer for each piece is expected to have, given those of its cells."""
+        if not self.shrinks:
+            return reply_of
+        shares = np.repeat(self.shrinks, [len(read) for read in self.reads])
+        cells: Ints = np.ceil((reply_of - CHUNK_HEAD_BYTES) * shares).astype(np.int64)
+        return cells + CHUNK_HEAD_BYTES
 
     def _layout_of(self, owner: int) -> Layout:
         return self.reads[int(np.searchsorted(self.bases, owner, side="right")) - 1].layout

@@ -11,11 +11,12 @@ import numpy as np
 from hyperslab.errors import InvalidInputError, UnsupportedError
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.wire import travels
-from hyperslab.plan.calls import Call, choose_calls
+from hyperslab.plan.calls import choose_calls, worth_calling
 from hyperslab.plan.cost import CostModel, Estimate, FunctionModel
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.plan.draft import Draft, IsCached
-from hyperslab.plan.optimise import fetch, get, merge, optimise
+from hyperslab.plan.grouping import Call
+from hyperslab.plan.optimise import MAX_REQUEST_BYTES, fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
 from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces, chunk_count_of
 from hyperslab.plan.ranges import Needs, Ranges
@@ -30,6 +31,9 @@ _LEAST_BAND_BYTES = 1 << 20
 
 # Seconds that it takes to look for calls, about: where they cannot spare as much, requests alone are sent.
 _SEARCH_S = 0.01
+
+# Two plans are alike if one is predicted to cost at most so much of what the other does.
+_ALIKE = 1.03
 
 # Boxes of up to so many cells may have their plans remembered.
 _SMALL_CELLS = 4096
@@ -106,22 +110,26 @@ def make_plan(
     tables: Mapping[str, ChunkTable] | None = None,
     is_cached: IsCached | None = None,
     settled: bool = False,
+    shrinks: Sequence[float] = (),
 ) -> Plan:
     """Plan some reads of one store together.
 
     `tables` are the shard indexes that are known, by object key. `is_cached(layout, key, inner)` says whether a decoded
     chunk is at hand (`inner` counts chunks within the object). `settled` says that lookups are over: shards whose
-    index is not known are those that an earlier plan chose to fetch whole.
+    index is not known are those that an earlier plan chose to fetch whole. `shrinks` are, one for each read, what share
+    of their bytes cells are expected to have in a function's compressed answer.
     """
     if method == "fetch" and sum([read.run_count for read in reads]) > MOST_RUNS:
         raise InvalidInputError(f"method 'fetch' would send over {MOST_RUNS:,} requests; use another, or read less")
     if method == "call":
         _check_callable(reads, model)
+    if method is None and len(reads) == 1 and _is_small_box(reads[0]):
+        plan = _plan_small_box(reads[0], model)
+        if plan is not None:
+            return plan
     if model.function is not None and method in (None, "call"):
         reads = _in_bands(reads, model.function, hurry=not isinf(model.phi))
-    if method is None and model.function is None and len(reads) == 1 and _is_small_box(reads[0]):
-        return _plan_small_box(reads[0], model)
-    return _plan_any(reads, model, method, tables or {}, is_cached, settled)
+    return _plan_any(reads, model, method, tables or {}, is_cached, settled, shrinks)
 
 
 def direct_plan(reads: Sequence[Pieces], model: CostModel) -> Plan:
@@ -143,8 +151,9 @@ def _plan_any(
     tables: Mapping[str, ChunkTable],
     is_cached: IsCached | None,
     settled: bool,
+    shrinks: Sequence[float] = (),
 ) -> Plan:
-    draft = Draft(model, tables, is_cached, method is None, settled)
+    draft = Draft(model, tables, is_cached, method is None, settled, shrinks)
     for read in reads:
         draft.add(read)
     needs = draft.all_needs()
@@ -161,6 +170,14 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     """Choose among all three ways."""
     model = draft.model
     spare = 0.0 if isinf(model.phi) else _SEARCH_S
+    if method is None and spare:
+        requests = _choose(needs, model, None, list(draft.whole_bytes.values()))
+        estimate = draft.estimate(requests)
+        if not worth_calling(model.weigh(estimate), model.least_with_call(0, 0), spare):
+            return Plan(
+                model, None, tuple(draft.reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes,
+                draft.lookups, draft.absent, draft.cached, estimate, draft.count,
+            )  # fmt: skip
     choice = choose_calls(
         needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call", spare=spare
     )
@@ -232,30 +249,41 @@ def _choose(needs: Needs, model: CostModel, method: Method | None, whole_bytes: 
         return _NO_REQUESTS
     if method is None:
         count, total, largest = len(whole_bytes), sum(whole_bytes), max(whole_bytes, default=0)
-        return optimise(needs, model, others=count, other_bytes=total, other_largest=largest)
+        best = optimise(needs, model, others=count, other_bytes=total, other_largest=largest)
+        joined = merge(needs)
+        if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:
+            return best
+        # What is predicted to be about as good is not worth more requests: each can meet a connection that is slow.
+        costs = [
+            model.cost(count + len(each), total + each.nbytes, max(largest, each.largest)) for each in (joined, best)
+        ]
+        return joined if costs[0] <= _ALIKE * costs[1] else best
     if method == "paper":
         return paper(needs, model)
     return {"get": get, "merge": merge, "fetch": fetch}[method](needs)
 
 
 def _is_small_box(read: Pieces) -> TypeGuard[BoxPieces]:
-    """Say whether a read is of a few cells, evenly spaced, in one plain chunk that is an object."""
+    """Say whether a read is of a few cells, evenly spaced, near each other in one plain chunk that is an object."""
     return (
         isinstance(read, BoxPieces)
         and read.layout.plain
         and not read.layout.packed
         and read.cells <= _SMALL_CELLS
         and all([len(part.chunks) == 1 and part.picks is None for part in read.parts])
+        and read.reach_bytes() < 2 * _LEAST_BAND_BYTES
     )
 
 
-def _plan_small_box(read: BoxPieces, model: CostModel) -> Plan:
-    """Shift the plan of the same box at its chunk's start to where this one lies.
+def _plan_small_box(read: BoxPieces, model: CostModel) -> Plan | None:
+    """Shift the plan of the same box at its chunk's start to where this one lies; None if it is by calls.
 
     Boxes of one shape are read again and again, each elsewhere; within a chunk, what is best for one is for all.
     """
     layout = read.layout
     plan = _plan_at_start(layout, read.counts, tuple([part.step for part in read.parts]), model)
+    if plan.calls:
+        return None
     shift = sum([part.lows[0] * stride for part, stride in zip(read.parts, stored_strides(layout), strict=True)])
     rows, sent = plan.needs, plan.requests
     needs = Needs(rows.chunks, rows.units, rows.owners, rows.starts + shift, rows.stops + shift, rows.align)

@@ -3,7 +3,7 @@
 Neither side trusts the other: whoever reads checks every field. No input or output.
 """
 
-from hyperslab.store.call_reply import CallReply, ChunkAnswer
+from hyperslab.store.call_reply import CallReply, ChunkAnswer, shrink_of
 from hyperslab.store.call_request import AxisSelect, CallChunk, CallLayout, CallLimits, CallRequest, Points, bucket_of
 from hyperslab.store.checked import CallTooLargeError
 
@@ -18,4 +18,5 @@ __all__ = [
     "ChunkAnswer",
     "Points",
     "bucket_of",
+    "shrink_of",
 ]

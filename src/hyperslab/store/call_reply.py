@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hyperslab.errors import IntegrityError, InvalidInputError
 from hyperslab.layout.checksums import crc32c
@@ -17,11 +18,13 @@ from hyperslab.layout.compressors import Zstd
 from hyperslab.store.call_request import CallRequest
 from hyperslab.store.checked import MOST_CELLS, bad, fields, parsed, tag, whole
 
-__all__ = ["CallReply", "ChunkAnswer"]
+__all__ = ["CallReply", "ChunkAnswer", "shrink_of"]
 
 _MAGIC = b"HSC1"
 # Of zstd: more would take longer than the link that it spares.
 _LEVEL = 1
+# So many bytes of cells tell well enough how much smaller the others get.
+_SAMPLE_BYTES = 128 << 10
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,6 +105,22 @@ class CallReply:
             answers.append(ChunkAnswer(None if size is None else cells[at : at + size], etag, object_nbytes))
             at += size or 0
         return CallReply(answers, float(seconds), gets, read_bytes)
+
+
+def shrink_of(cells: npt.NDArray[Any]) -> float:
+    """Return what share of their bytes cells like these have in a compressed answer, by a sample of them.
+
+    >>> shrink_of(np.zeros((300, 400))) < 0.01
+    True
+    """
+    if cells.dtype.hasobject or not cells.size:
+        return 1.0
+    for axis in range(cells.ndim):
+        if cells.nbytes > _SAMPLE_BYTES:
+            each = cells.nbytes // cells.shape[axis]
+            cells = cells[(slice(None),) * axis + (slice(0, max(1, _SAMPLE_BYTES // each)),)]
+    sample = np.ascontiguousarray(cells).reshape(-1).view(np.uint8).data
+    return min(1.0, len(_compressed([sample])) / len(sample))
 
 
 def _size(answer: ChunkAnswer) -> int | None:

@@ -2,6 +2,7 @@
 
 import binascii
 import json
+import zlib
 from base64 import b64decode, b64encode
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError, MetadataError
 from hyperslab.layout.codecs import ChunkDecoder, Codec, chunk_decoder
-from hyperslab.layout.wire import codecs_from_json, codecs_to_json, dtype_from_json, dtype_to_json
+from hyperslab.layout.wire import JOINED_BYTES, codecs_from_json, codecs_to_json, dtype_from_json, dtype_to_json
 from hyperslab.store.base import check_key
 from hyperslab.store.checked import MOST_CELLS, bad, entries, fields, numbers, over, parsed, tag, text, whole
 
@@ -25,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 AxisSelect = tuple[int, int, int] | Ints
 
 _VERSION = 1
+# Ten packets, less what HTTP says first.
+_SENT_AT_ONCE = 12_000
 _MOST_KEY = 1024
 
 
@@ -147,13 +150,15 @@ class CallRequest:
     """What is asked of a function: cells of some chunks in one bucket.
 
     `store` names the bucket without its server, as `bucket_of` gives it: where that is, the function knows.
-    `compress`: whether the cells may come back compressed.
+    `compress`: whether the cells may come back compressed. `gap_bytes`: chunks of one object are read together where
+    at most so many bytes lie between them; 0: only where they touch.
     """
 
     store: str
     layouts: tuple[CallLayout, ...]
     chunks: tuple[CallChunk, ...]
     compress: bool = False
+    gap_bytes: int = 0
 
     def result_nbytes(self, number: int) -> int:
         """Return the bytes of the cells of one chunk."""
@@ -161,42 +166,66 @@ class CallRequest:
         return prod(chunk.counts) * self.layouts[chunk.layout].stored.itemsize
 
     def pack(self) -> bytes:
-        """Return the request as JSON.
+        """Return the request as JSON, a long one compressed by zlib.
 
         >>> layout = CallLayout((4,), np.dtype("<i2"), (0,))
         >>> request = CallRequest("s3://b", (layout,), (CallChunk("a/c/0", 0, ((1, 2, 1),)),))
         >>> CallRequest.unpack(request.pack(), CallLimits()).chunks[0].counts
         (2,)
         """
-        spec = {
+        spec: dict[str, Any] = {
             "version": _VERSION,
             "store": self.store,
             "layouts": [layout.to_json() for layout in self.layouts],
             "chunks": [chunk.to_json() for chunk in self.chunks],
             "compress": self.compress,
         }
-        return json.dumps(spec, separators=(",", ":")).encode()
+        # Older functions do not know it.
+        if self.gap_bytes:
+            spec["gap"] = self.gap_bytes
+        body = json.dumps(spec, separators=(",", ":")).encode()
+        # What is sent at once on a connection that has sent little so far: more would wait for an acknowledgement.
+        return body if len(body) <= _SENT_AT_ONCE else zlib.compress(body, 1)
 
     @staticmethod
     def unpack(body: bytes, limits: CallLimits) -> "CallRequest":
         """Return the request that `pack` made the bytes of, whoever sent them: within the limits, or an error."""
         if len(body) > limits.body_bytes:
             raise over("the request's bytes", len(body), limits.body_bytes)
-        spec = parsed(body)
+        spec = parsed(_inflated(body, limits.body_bytes))
+        # Older callers do not send it.
+        gap = spec.pop("gap", 0) if isinstance(spec, dict) else 0
         fields("the request", spec, "version", "store", "layouts", "chunks", "compress")
         if type(spec["version"]) is not int or spec["version"] != _VERSION:
             bad("version", spec["version"], f"{_VERSION}; update the caller or the function")
         store, compress = text("store", spec["store"], 512), spec["compress"]
         if type(compress) is not bool:
             bad("compress", compress, "true or false")
+        gap_bytes = whole("gap", gap, 0, JOINED_BYTES)
         layouts = [CallLayout.from_json(each, limits) for each in entries("layouts", spec["layouts"], limits.layouts)]
         left = [limits.indices]
         chunks = [_chunk(each, layouts, left) for each in entries("chunks", spec["chunks"], limits.chunks)]
-        request = CallRequest(store, tuple(layouts), tuple(chunks), compress)
+        request = CallRequest(store, tuple(layouts), tuple(chunks), compress, gap_bytes)
         nbytes = sum([request.result_nbytes(number) for number in range(len(chunks))])
         if nbytes > limits.result_bytes:
             raise over("the bytes of all cells asked for", nbytes, limits.result_bytes)
         return request
+
+
+def _inflated(body: bytes, most: int) -> bytes:
+    """Return the JSON of a body, which says by its first byte whether it is compressed."""
+    if not body.startswith(b"x"):
+        return body
+    stream = zlib.decompressobj()
+    try:
+        text = stream.decompress(body, most + 1)
+    except zlib.error:
+        raise InvalidInputError("that is not zlib that can be read") from None
+    if len(text) > most:
+        raise over("the request's bytes", len(text), most)
+    if not stream.eof or stream.unused_data:
+        raise InvalidInputError("the zlib of the request does not end where it does")
+    return text
 
 
 def bucket_of(address: str) -> str:

@@ -105,7 +105,9 @@ class FunctionClient:
             return await _whole(answer, arriving, limit_bytes)
 
     def _headers(self, body: bytes) -> dict[str, str]:
-        headers = {"content-type": "application/json", **(self.function.headers or {})}
+        # Providers pass text on as text: what is compressed must not be taken for it.
+        kind = "application/json" if body.startswith(b"{") else "application/octet-stream"
+        headers = {"content-type": kind, **(self.function.headers or {})}
         if isinstance(self.function.key, SigningKey):
             headers |= sign(self.function.key, body, now=time.time(), nonce=secrets.token_urlsafe(16))
         if self.function.auth == "aws":

@@ -10,7 +10,7 @@ import pytest
 from hyperslab.errors import FunctionError
 from hyperslab.execute import calling
 from hyperslab.execute.calling import Caller, FunctionWarning
-from hyperslab.plan import calls
+from hyperslab.plan import grouping
 from hyperslab.store.call import CallChunk, CallLayout, CallLimits, CallRequest, Points
 from hyperslab.store.callee import Function
 
@@ -168,11 +168,11 @@ def test_a_child_does_not_wait_for_a_lock_of_its_parent(caller):
 
 def test_the_longest_request_is_one_that_a_function_takes():
     """As many chunks as a call may cover, with as many listed cells as it may have in all."""
-    size = calls._MOST_LISTED_IN_CALL // calls._MOST_CHUNKS // 2
+    size = grouping.MOST_LISTED_IN_CALL // grouping.MOST_CHUNKS // 2
     layout = CallLayout((4096, 4096), np.dtype("u1"), (0, 1))
     points = Points((np.arange(size), np.arange(size)))
     chunks = [
-        CallChunk(f"{'a' * 200}/c/0/{n}", 0, points, etag='"' + "e" * 64 + '"') for n in range(calls._MOST_CHUNKS)
+        CallChunk(f"{'a' * 200}/c/0/{n}", 0, points, etag='"' + "e" * 64 + '"') for n in range(grouping.MOST_CHUNKS)
     ]
     request = CallRequest("s3://bucket", (layout,), tuple(chunks))
-    assert len(CallRequest.unpack(request.pack(), CallLimits()).chunks) == calls._MOST_CHUNKS
+    assert len(CallRequest.unpack(request.pack(), CallLimits()).chunks) == grouping.MOST_CHUNKS

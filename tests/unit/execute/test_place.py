@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.arrays import keys, pointwise, tries
 
-from hyperslab.execute.place import chunk_view, place_bytes, place_chunk
+from hyperslab.execute.place import chunk_view, place_bytes, place_chunk, routes_of
 from hyperslab.layout import Layout
 from hyperslab.layout.layout import SingleKey
 from hyperslab.plan import pieces_of
@@ -94,11 +94,26 @@ def test_any_part_of_a_chunk_gives_its_points(data, layout):
 def test_whole_chunks_go_to_their_place(data, layout):
     selection = parse(data.draw(keys(layout.shape, new_too=False)), layout.shape)
     pieces = pieces_of(layout, selection)
-    target = np.zeros(selection.counts, layout.dtype)
-    for piece, at in enumerate(pieces.chunks()):
-        place_chunk(pieces, piece, target, chunk_view(layout, stored_chunk(layout, at)))
+    if data.draw(st.booleans()):
+        pieces = pieces.in_bands(data.draw(st.integers(2, 5)))
     cells = numbered(layout)
-    assert np.array_equal(target, cells[np.ix_(*[axis.indices() for axis in selection.axes])] if cells.ndim else cells)
+    wanted = cells[np.ix_(*[axis.indices() for axis in selection.axes])] if cells.ndim else cells
+    for routes in (pieces, routes_of(pieces)):
+        target = np.zeros(selection.counts, layout.dtype)
+        for piece, at in enumerate(pieces.chunks()):
+            place_chunk(routes, piece, target, chunk_view(layout, stored_chunk(layout, at)))
+        assert np.array_equal(target, wanted)
+
+
+@tries(200)
+@given(st.data(), layouts())
+def test_whole_chunks_give_their_points(data, layout):
+    points = parse_points(data.draw(pointwise(layout.shape)), layout.shape)
+    pieces = pieces_of(layout, points)
+    target = np.zeros(points.size, layout.dtype)
+    for piece, at in enumerate(pieces.chunks()):
+        place_chunk(routes_of(pieces), piece, target, chunk_view(layout, stored_chunk(layout, at)))
+    assert np.array_equal(target, numbered(layout)[points.coords].reshape(-1))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])

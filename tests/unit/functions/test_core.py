@@ -5,11 +5,12 @@ import tracemalloc
 import h5py
 import numpy as np
 import pytest
-from support.calling import expected, function
+from support.calling import encoded, expected, function
 
 import hyperslab as hs
 from hyperslab.errors import ChunkSizeError
 from hyperslab.functions.core import cells_of, work_of
+from hyperslab.layout.checksums import Checksum
 from hyperslab.layout.compressors import Zstd
 from hyperslab.layout.filters import Retype
 from hyperslab.layout.wire import travels
@@ -84,6 +85,30 @@ def test_small_cells_do_not_keep_a_large_chunk():
     found = cells_of(PLAIN, CallChunk("a", 0, ((0, 1, 1), (0, 10, 1))), stored)
     assert np.frombuffer(found, np.uint8).base is not None
     assert not np.shares_memory(np.frombuffer(found, np.uint8), np.frombuffer(stored, np.uint8))
+
+
+def kept_bytes(cells):
+    """Return the size of what stays in memory for the sake of some cells."""
+    held = cells.obj
+    while isinstance(held, np.ndarray) and held.base is not None:
+        held = held.base
+    return memoryview(held).nbytes
+
+
+@pytest.mark.parametrize("count", [1, 1000, 99_999, 100_000])
+@pytest.mark.parametrize("codecs", [(), (Zstd(),), (Checksum("crc32"),)], ids=repr)
+def test_cells_keep_nothing_larger_than_themselves(codecs, count):
+    """Neither a decoded chunk, however small it was before, nor what was read for other chunks as well."""
+    layout = CallLayout((100_000,), np.dtype("u1"), (0,), codecs)
+    stored = encoded(np.zeros(100_000, "u1"), layout)
+    chunk = CallChunk("a", 0, ((0, count, 1),))
+    read = memoryview(stored + bytes(300_000))
+    alone = cells_of(layout, chunk, read[: len(stored)])
+    shared = cells_of(layout, chunk, read[: len(stored)], 0, len(read))
+    assert bytes(alone) == bytes(shared) == bytes(count)
+    assert kept_bytes(shared) == count
+    if count < 100_000:
+        assert kept_bytes(alone) == count
 
 
 def test_a_chunk_of_the_wrong_size_is_refused():

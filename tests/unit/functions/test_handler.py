@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -265,8 +266,10 @@ def test_stores_are_asked_for_so_much_at_once():
                 under_way[0] -= 1
 
         bench.store.aget = counted
-        bench.put("data/a", CELLS.tobytes())
-        assert bench.call(bench.request(*[ROW] * 40, layout=LAYOUT)).gets == 40
+        rows = [replace(ROW, key=f"data/{number}") for number in range(40)]
+        for row in rows:
+            bench.put(row.key, CELLS.tobytes())
+        assert bench.call(bench.request(*rows, layout=LAYOUT)).gets == 40
         assert most == [3]
 
 

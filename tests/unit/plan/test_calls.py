@@ -1,6 +1,7 @@
 """Three ways in one plan: against brute force, within limits, and quick."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise, product
 from math import inf
 
@@ -22,8 +23,9 @@ from hyperslab.plan import (
     make_plan,
     pieces_of,
 )
-from hyperslab.plan.calls import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, Offers, choose_calls, figures_of
+from hyperslab.plan.calls import choose_calls
 from hyperslab.plan.cost import Calls
+from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, Inside, Offers, figures_of
 from hyperslab.plan.prices import FunctionPrices
 from hyperslab.selection import parse
 
@@ -45,7 +47,8 @@ def offers_of(needs: Needs, function: FunctionModel) -> Offers:
     replies = np.bincount(needs.units, needs.stops - needs.starts).astype(np.int64)
     replies += CHUNK_HEAD_BYTES
     fits = np.flatnonzero(replies + CALL_HEAD_BYTES <= function.reply_bytes)
-    return Offers(fits, fits, needs.chunks.objects[fits], replies[fits], (lasts - firsts)[fits], 0 * fits)
+    columns = needs.chunks.objects[fits], replies[fits], firsts[fits], lasts[fits], 0 * fits, replies[fits]
+    return Offers(fits, fits, *columns)
 
 
 def partitions(things: Sequence[int]) -> Iterator[list[list[int]]]:
@@ -234,6 +237,64 @@ def test_a_call_holds_no_more_than_its_limits():
     assert max(call.reply_bytes for call in found.calls) <= 700_000
     assert max(call.read_bytes for call in found.calls) <= 2_000_000
     assert max(len(call.owners) for call in found.calls) == 2
+
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 50), st.integers(1, 9)), min_size=1, max_size=20
+)
+
+
+@given(SPANS, st.integers(0, 20))
+def test_near_chunks_of_a_call_are_read_together(spans, gap_bytes):
+    """Each span has the number of its call, that of its object, where it begins, and how long it is."""
+    numbers = sorted({call for call, *_ in spans})
+    groups, objects, starts, sizes = (np.array(column, np.int64) for column in zip(*spans, strict=True))
+    groups, starts, stops = np.searchsorted(numbers, groups), KIB * starts, KIB * (starts + sizes)
+    zeros = np.zeros(len(spans), np.int64)
+    offers = Offers(zeros, zeros, objects, zeros, starts, stops, zeros, zeros)
+    gets, read = Inside(offers, KIB * gap_bytes).of(groups, np.bincount(groups))
+    for group in range(len(numbers)):
+        ranges: list[tuple[int, int, int]] = []
+        mine = [column[groups == group].tolist() for column in (objects, starts, stops)]
+        for at, start, stop in sorted(zip(*mine, strict=True)):
+            if ranges and ranges[-1][0] == at and start - ranges[-1][2] <= KIB * gap_bytes:
+                ranges[-1] = at, ranges[-1][1], max(stop, ranges[-1][2])
+            else:
+                ranges.append((at, start, stop))
+        assert gets[group] == len(ranges)
+        assert read[group] == sum(stop - start for _, start, stop in ranges)
+
+
+def test_many_chunks_of_an_object_go_to_calls_in_a_row():
+    """So that each call reads its own by one request."""
+    numbers = np.arange(200)
+    ranges = 100 * KIB * numbers, 100 * KIB * numbers + 64 * KIB
+    units = Units(0 * numbers, *ranges)
+    needs = Needs.sorted(units, numbers, numbers, *ranges, 0, overlapping=False)
+    replies = np.full(200, 1000)
+    offers = Offers(numbers, numbers, 0 * numbers, replies, *ranges, 0 * numbers, replies)
+    function = FunctionModel(FunctionProfile(0.01, 1e-8, at_once=4, chunk_s=0.002), FunctionPrices(0.0, 0.0))
+    slow = Profile("slow", 0.05, (1,), (1e6,), 8)
+    model = CostModel(slow, Prices.named("aws"), function=function)
+    found = choose_calls(needs, {}, offers, model)
+    assert sorted(owner for call in found.calls for owner in call.owners) == list(range(200))
+    for call in found.calls:
+        assert call.owners == tuple(range(call.owners[0], call.owners[-1] + 1))
+        assert call.gets == 1
+        assert call.read_bytes == 100 * KIB * (len(call.owners) - 1) + 64 * KIB
+
+
+def test_what_is_compressed_is_called_for_where_plain_cells_are_not():
+    """Dollars for bytes alone count; a call answers with a tenth of what requests would bring."""
+    needs = chunk_needs([(1 << 20, [(0, 500_000)])])
+    function = FunctionModel(FunctionProfile(0.01, 1e-9), FunctionPrices(1e-5, 0.0))
+    model = CostModel(Profile.named("s3-internet"), Prices.named("aws"), inf, function=function)
+    offers = offers_of(needs, function)
+    assert not choose_calls(needs, {}, offers, model).calls
+    (call,) = choose_calls(needs, {}, replace(offers, expected_bytes=offers.reply_bytes // 10), model).calls
+    # Memory and limits are for the worst case.
+    assert call.reply_bytes == 500_000 + CHUNK_HEAD_BYTES + CALL_HEAD_BYTES
+    assert call.expected_bytes < 60_000
 
 
 def test_of_a_plain_chunk_no_more_is_called_for_than_a_function_reads():

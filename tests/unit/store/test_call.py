@@ -1,6 +1,7 @@
 """Calls as bytes: requests and replies come back whole, and lies are found."""
 
 import json
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from hyperslab.errors import HyperslabError, IntegrityError, InvalidInputError
 from hyperslab.layout.compressors import Zstd
 from hyperslab.layout.filters import Retype
+from hyperslab.layout.wire import JOINED_BYTES
 from hyperslab.store.call import (
     CallChunk,
     CallLayout,
@@ -39,12 +41,54 @@ def shown(request):
         request.layouts,
         request.store,
         request.compress,
+        request.gap_bytes,
     )
 
 
-def test_requests_come_back():
-    assert shown(CallRequest.unpack(REQUEST.pack(), CallLimits())) == shown(REQUEST)
-    assert [REQUEST.result_nbytes(n) for n in range(3)] == [2 * 5 * 2, 2 * 5, 3 * 5]
+@pytest.mark.parametrize("gap_bytes", [0, 1, 4096, JOINED_BYTES])
+def test_requests_come_back(gap_bytes):
+    request = replace(REQUEST, gap_bytes=gap_bytes)
+    assert shown(CallRequest.unpack(request.pack(), CallLimits())) == shown(request)
+    assert [request.result_nbytes(n) for n in range(3)] == [2 * 5 * 2, 2 * 5, 3 * 5]
+
+
+def test_requests_with_and_without_a_gap_are_understood():
+    """A function and a caller of which one is older: without gaps nothing is sent that was not sent before."""
+    assert json.loads(REQUEST.pack()).keys() == {"version", "store", "layouts", "chunks", "compress"}
+    assert json.loads(replace(REQUEST, gap_bytes=7).pack())["gap"] == 7
+    for body, gap_bytes in ((REQUEST.pack(), 0), (changed(("gap",), 0), 0), (changed(("gap",), 7), 7)):
+        assert CallRequest.unpack(body, CallLimits()).gap_bytes == gap_bytes
+
+
+def test_a_long_request_is_sent_compressed():
+    long = replace(REQUEST, chunks=CHUNKS * 200)
+    body = long.pack()
+    assert not body.startswith(b"{")
+    assert 10 * len(body) < len(zlib.decompress(body))
+    assert shown(CallRequest.unpack(body, CallLimits())) == shown(long)
+    # Whoever does not compress is understood as well.
+    assert shown(CallRequest.unpack(zlib.decompress(body), CallLimits())) == shown(long)
+
+
+def test_a_compressed_request_cannot_blow_up():
+    with pytest.raises(CallTooLargeError):
+        CallRequest.unpack(zlib.compress(b" " * (1 << 26)), CallLimits())
+    body = replace(REQUEST, chunks=CHUNKS * 200).pack()
+    with pytest.raises(CallTooLargeError):
+        CallRequest.unpack(body, CallLimits(body_bytes=10_000))
+
+
+@given(st.data())
+def test_a_damaged_compressed_request_is_refused(data):
+    body = bytearray(zlib.compress(REQUEST.pack()))
+    at = data.draw(st.integers(1, len(body) - 1))
+    kind = data.draw(st.sampled_from(["cut", "flip", "longer"]))
+    if kind == "flip":
+        body[at] ^= 1 << data.draw(st.integers(0, 7))
+    bytes_ = {"cut": body[:at], "flip": body, "longer": body + b"x"}[kind]
+    # zlib has a checksum of its own, for its two first bytes as well.
+    with pytest.raises(InvalidInputError):
+        CallRequest.unpack(bytes(bytes_), CallLimits())
 
 
 def test_indices_beyond_32_bits_come_back():
@@ -67,6 +111,8 @@ def changed(path, value):
 BAD = [
     (("version",), 2), (("version",), True), (("version",), "1"), (("store",), ""), (("store",), None),
     (("store",), "x" * 600),
+    (("gap",), -1), (("gap",), JOINED_BYTES + 1), (("gap",), 2**64), (("gap",), True), (("gap",), 1.0), (("gap",), "1"),
+    (("gap",), None), (("gap",), [1]), (("gap_bytes",), 1),
     (("compress",), 1), (("compress",), None), (("layouts",), []), (("layouts",), {}), (("chunks",), []),
     (("chunks",), None),
     (("more",), 1), (("layouts", 0), []), (("layouts", 0, "chunks"), [4, 0]), (("layouts", 0, "chunks"), [4, -6]),

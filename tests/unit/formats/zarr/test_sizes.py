@@ -1,4 +1,4 @@
-"""Sizes of chunks and shards: within their bounds, made of each other, reaching equally far."""
+"""Sizes of chunks and shards: within their bounds, made of each other, reaching equally far or of whole rows."""
 
 from math import prod
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import InvalidInputError
-from hyperslab.formats.zarr.sizes import CHUNK_BYTES, LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
+from hyperslab.formats.zarr.sizes import CHUNK_BYTES, LONE_CHUNK_BYTES, OBJECT_BYTES, choose_chunks, choose_sizes
 
 shapes = st.lists(st.integers(0, 10**7), min_size=1, max_size=5).map(tuple)
 itemsizes = st.sampled_from([1, 2, 4, 8, 16, 100])
@@ -16,19 +16,64 @@ itemsizes = st.sampled_from([1, 2, 4, 8, 16, 100])
 @pytest.mark.parametrize(
     ("shape", "itemsize", "chunks", "shards"),
     [
-        ((16384, 16384), 4, (256, 256), (2048, 2048)),
-        ((8192, 8192), 8, (128, 256), (1024, 2048)),
-        ((512, 512, 512), 4, (32, 32, 64), (128, 128, 256)),
-        ((365, 721, 1440), 4, (31, 32, 63), (248, 128, 126)),
-        ((10**9,), 1, (262124,), (16775936,)),
-        ((100, 100), 8, (100, 100), None),
+        ((16384, 16384), 4, (128, 128), (2048, 2048)),
+        ((8192, 8192), 8, (64, 128), (1024, 2048)),
+        ((512, 512, 512), 4, (16, 32, 32), (128, 128, 256)),
+        ((365, 721, 1440), 4, (16, 32, 32), (128, 128, 256)),
+        ((721, 1440), 2, (121, 240), (726, 1440)),
+        ((10**9,), 1, (65536,), (16777216,)),
+        ((100, 100), 4, (100, 100), None),
+        ((100, 100), 8, (50, 100), (100, 100)),
         ((3, 5), 4, (3, 5), None),
-        ((0, 512), 4, (256, 256), (8192, 512)),
+        ((0, 0), 4, (128, 128), (2048, 2048)),
         ((1,), 1, (1,), None),
     ],
 )
 def test_usual_arrays(shape, itemsize, chunks, shards):
     assert choose_sizes(shape, itemsize) == (chunks, shards)
+
+
+@pytest.mark.parametrize(
+    ("shape", "itemsize", "chunks", "shards"),
+    [
+        ((10**6, 512), 4, (32, 512), (8192, 512)),
+        ((30522, 768), 4, (21, 768), (5376, 768)),
+        ((0, 512), 4, (32, 512), (8192, 512)),
+        ((4096, 512), 4, (32, 512), (4096, 512)),
+        ((80000, 2048), 4, (8, 2048), (2048, 2048)),
+        # Not long enough, rows too long, no columns yet, more axes than two, wide instead of long.
+        ((4095, 512), 4, (128, 128), (4096, 512)),
+        ((80000, 2049), 4, (128, 121), (2048, 1936)),
+        ((1000, 0), 4, (125, 128), (1000, 4096)),
+        ((10**6, 16, 32), 4, (32, 16, 32), (8192, 16, 32)),
+        ((512, 10**6), 4, (128, 128), (512, 8192)),
+    ],
+)
+def test_tables_and_what_only_resembles_them(shape, itemsize, chunks, shards):
+    assert choose_sizes(shape, itemsize) == (chunks, shards)
+
+
+@given(st.data(), itemsizes, st.sampled_from([CHUNK_BYTES, LONE_CHUNK_BYTES, OBJECT_BYTES]))
+def test_chunks_of_tables_are_as_many_whole_rows_as_fit(data, itemsize, most_bytes):
+    columns = data.draw(st.integers(1, 8192 // itemsize))
+    rows = data.draw(st.one_of(st.just(0), st.integers(8 * columns, 10**9)))
+    most_rows = most_bytes // (columns * itemsize)
+    length, width = choose_chunks((rows, columns), itemsize, most_bytes)
+    assert width == columns
+    assert length <= most_rows
+    if rows:
+        assert -(-rows // length) == -(-rows // most_rows)
+    else:
+        assert length == most_rows
+
+
+def test_shards_that_are_given_are_cut_as_the_array_they_are_of():
+    table, square = (10**6, 512), (16384, 16384)
+    assert choose_sizes(table, 4, shards=(1000, 512)) == ((25, 512), (1000, 512))
+    assert choose_sizes(square, 4, shards=(4096, 512)) == ((128, 128), (4096, 512))
+    # A row of the shards is longer than a chunk may be.
+    chunks, _ = choose_sizes((800, 100), 4, shards=(10, 10**5))
+    assert prod(chunks) * 4 <= CHUNK_BYTES
 
 
 @given(shapes, itemsizes)
