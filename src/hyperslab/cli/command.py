@@ -108,7 +108,7 @@ def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None
 @command.command()
 @click.argument("source")
 @click.argument("target")
-@click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 256 KiB).")
+@click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 64 KiB).")
 @click.option("--shards", metavar="N,N,…", help="Cells of an object (default: about 16 MiB).")
 @click.option("--layout", type=click.Choice(["default", "plain"]), default="default", show_default=True)
 @click.option("--overwrite", is_flag=True, help="Replace what is stored at TARGET.")

@@ -1,11 +1,13 @@
 """How large chunks and shards are, where the user does not say.
 
-A chunk is what is fetched and decoded for a single cell, so it should be small; but a request has a latency in
-which a megabyte or so could have come along, and compressors want something to work on: 256 KiB of cells lie between.
-A shard is what is written at once, and an object that is listed and billed: 16 MiB, of 64 chunks, whose index of
-1 KiB comes with one small range. Plain chunks can be read in part, so they are objects of 16 MiB themselves; compressed
-ones that cannot be put into shards are 2 MiB, neither too much to read nor too many to list. Nobody knows which way an
-array will be cut, so chunks reach equally far along all axes, as far as the axes go.
+A chunk is what is fetched and decoded for a single cell, so it should be small; and where much is read, neighbours in a
+shard come by one request. But each takes its time to decode, an index has to name it, and compressors want something to
+work on: 64 KiB of cells lie between. A shard is what is written at once, and an object that is listed and billed:
+16 MiB, of 256 chunks, whose index of 4 KiB comes with one small range. Plain chunks can be read in part, so they are
+objects of 16 MiB themselves; compressed ones that cannot be put into shards are 2 MiB, neither too much to read nor too
+many to list. Nobody knows which way an array will be cut, so chunks reach equally far along all axes, as far as those
+go. But a long array of short rows is a table (of embeddings, features, tokens): its rows are read whole, so its chunks
+are of whole rows.
 """
 
 from collections.abc import Sequence
@@ -15,11 +17,14 @@ from hyperslab.errors import InvalidInputError
 
 __all__ = ["CHUNK_BYTES", "LONE_CHUNK_BYTES", "OBJECT_BYTES", "choose_chunks", "choose_sizes"]
 
-CHUNK_BYTES = 256 << 10
+CHUNK_BYTES = 64 << 10
 LONE_CHUNK_BYTES = 2 << 20
 OBJECT_BYTES = 16 << 20
 # An index of more chunks would be longer than the chunks that it leads to.
 _MOST_CHUNKS = 1024
+# A table has rows of at most this many bytes, and at least this many times as many rows as columns.
+_ROW_BYTES = 8 << 10
+_TABLE_RATIO = 8
 
 Shape = tuple[int, ...]
 
@@ -33,7 +38,7 @@ def choose_sizes(
     about that size.
 
     >>> choose_sizes((8192, 8192), 4)
-    ((256, 256), (2048, 2048))
+    ((128, 128), (2048, 2048))
     >>> choose_sizes((100,), 8)
     ((100,), None)
     """
@@ -44,7 +49,7 @@ def choose_sizes(
         raise InvalidInputError("an array without axes, of structures or with layout='plain' has no shards")
     if inner is None:
         if outer is not None:
-            return _divide(outer, itemsize), outer
+            return _divide(outer, itemsize, table=_is_table(shape, itemsize)), outer
         inner = choose_chunks(shape, itemsize, lone_bytes or CHUNK_BYTES)
     if outer is None and lone_bytes is None:
         outer = _gather(shape, inner, itemsize)
@@ -54,15 +59,32 @@ def choose_sizes(
 
 
 def choose_chunks(shape: Shape, itemsize: int, most_bytes: int) -> Shape:
-    """Return the shape of chunks of at most so many bytes, that reach equally far along all axes.
+    """Return the shape of chunks of at most so many bytes: whole rows of a table, else of equal reach along all axes.
 
     An axis of length 0 is one that will grow. Of equal axes the last gets more, as its cells lie side by side.
 
     >>> choose_chunks((3, 1000, 1000), 4, 1 << 18)
     (3, 125, 125)
+    >>> choose_chunks((1000000, 512), 4, 1 << 16)
+    (32, 512)
     """
+    return _cut(shape, itemsize, most_bytes, table=_is_table(shape, itemsize))
+
+
+def _is_table(shape: Shape, itemsize: int) -> bool:
+    """Whether an array is long and has short rows, which are read whole."""
+    if len(shape) != 2 or not shape[1]:
+        return False
+    rows, columns = shape
+    return columns * itemsize <= _ROW_BYTES and (not rows or rows >= _TABLE_RATIO * columns)
+
+
+def _cut(shape: Shape, itemsize: int, most_bytes: int, *, table: bool) -> Shape:
+    """Return the shape of chunks; of whole rows, if they are of a table and fit."""
     ends = [length or 1 << 62 for length in shape]
     sizes = [1] * len(shape)
+    if table and ends[1] * itemsize <= most_bytes:
+        sizes = [min(most_bytes // (ends[1] * itemsize), ends[0]), ends[1]]
     while True:
         room = [axis for axis, end in enumerate(ends) if sizes[axis] < end]
         if not room:
@@ -101,9 +123,9 @@ def _gather(shape: Shape, chunks: Shape, itemsize: int) -> Shape | None:
     return tuple([count * chunk for count, chunk in zip(counts, chunks, strict=True)])
 
 
-def _divide(shards: Shape, itemsize: int) -> Shape:
-    """Return the shape of chunks that shards of a given shape are made of."""
-    wanted = choose_chunks(shards, itemsize, CHUNK_BYTES)
+def _divide(shards: Shape, itemsize: int, *, table: bool) -> Shape:
+    """Return the shape of chunks that shards of a given shape are made of; the array they are of may be a table."""
+    wanted = _cut(shards, itemsize, CHUNK_BYTES, table=table)
     return tuple([_divisor(whole, part) for whole, part in zip(shards, wanted, strict=True)])
 
 
