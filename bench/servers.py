@@ -40,11 +40,17 @@ class Bucket:
     def options(self) -> dict[str, str]:
         return options_at(self.endpoint)
 
-    def upload(self, folder: Path, name: str) -> str:
-        """Put a file, or all files below a folder, under `name`, unless it is there already; return its URL."""
+    def upload(self, folder: Path, name: str, *, anew: bool = False) -> str:
+        """Put a file, or all files below a folder, under `name`, unless it is there already; return its URL.
+
+        `anew` replaces what is there.
+        """
         client = obstore_client(self.endpoint, retries=5)
         done = f".done/{name}"
-        if not _exists(client, done):
+        if anew:
+            for page in client.list(name):
+                client.delete([each["path"] for each in page])
+        if anew or not _exists(client, done):
             files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.is_file())
             names = (name + ("" if file == folder else f"/{file.relative_to(folder)}") for file in files)
             with ThreadPoolExecutor(_AT_ONCE) as pool:

@@ -1,7 +1,7 @@
 """Speaks to the lab's store from beside it, in a process of its own.
 
 python -m bench.lab.bucket ENDPOINT                 wait until an object can be written
-python -m bench.lab.bucket ENDPOINT PATH NAME       put a file, or all files below a folder, under a name
+python -m bench.lab.bucket ENDPOINT PATH NAME       put a file, or all files below a folder, under a name, anew
 """
 
 import sys
@@ -38,7 +38,7 @@ def main(words: list[str]) -> None:
     from bench.servers import Bucket
 
     endpoint, path, name = words
-    print(Bucket(endpoint).upload(Path(path), name))
+    print(Bucket(endpoint).upload(Path(path), name, anew=True))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,14 @@
 """Workers in a lab: started when they are needed, given orders, metered, and stopped with it."""
 
 import json
+import signal
 import subprocess
 import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterable
 from contextlib import suppress
-from math import inf
+from math import inf, isinf
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +18,7 @@ from bench.lab.bill import bill
 from bench.lab.presets import Preset, location_of
 from bench.peers.datasets import dataset
 from bench.peers.systems import load
+from bench.peers.systems.copies import ZARR_PLAIN
 from hyperslab.plan import Prices
 
 __all__ = ["Bench", "Failed"]
@@ -33,6 +38,8 @@ class Bench:
         self._store = folder() / "peers" / f"store-{store or scale}"
         self.lab = Lab(preset, store_folder=self._store)
         self._workers: dict[tuple[str, str, str], _Process] = {}
+        # Those that have nothing open any more; to load a system's libraries takes longer than a read.
+        self._idle: dict[str, list[_Process]] = defaultdict(list)
         self.prices = Prices.of("aws", location=location_of(self.lab.preset.name))
 
     def measure(self) -> None:
@@ -46,9 +53,12 @@ class Bench:
     def prepare(self, system: str, data: str, layout: str) -> float:
         """Store a copy, unless it is there; return the seconds that it took."""
         made = load(system)
-        prefix = dataset(data, self.scale).prefix(made.stored(dataset(data, self.scale), layout))
+        stored = made.stored(dataset(data, self.scale), layout)
+        prefix = dataset(data, self.scale).prefix(stored)
         mark = self._store / ".prepared" / prefix.replace("/", "-")
-        if mark.exists():
+        # A layout that was described otherwise is another one; of one that systems share, each says something else.
+        words = "" if stored == ZARR_PLAIN else made.layouts[layout]
+        if mark.exists() and mark.read_text() == words:
             return 0.0
         worker = _Process(self.lab, system, self._home, beside_store=True)
         try:
@@ -56,12 +66,19 @@ class Bench:
         finally:
             worker.stop()
         mark.parent.mkdir(parents=True, exist_ok=True)
-        mark.touch()
+        mark.write_text(words)
         return float(seconds)
+
+    def start(self, system: str, data: str, layout: str) -> None:
+        """Start the worker that is to open a dataset: libraries are loaded while others work."""
+        idle = self._idle[system]
+        self._workers[system, data, layout] = idle.pop() if idle else _Process(self.lab, system, self._home)
 
     def open(self, system: str, data: str, layout: str) -> dict[str, Any]:
         """Open a dataset in a worker of its own; return what that took."""
-        worker = self._workers[system, data, layout] = _Process(self.lab, system, self._home)
+        if (system, data, layout) not in self._workers:
+            self.start(system, data, layout)
+        worker = self._workers[system, data, layout]
         before = self.lab.meter()
         answer = worker.ask(do="open", dataset=data, scale=self.scale, layout=layout)
         used = (self.lab.meter() - before).of("s3")
@@ -70,14 +87,21 @@ class Bench:
             "seconds": answer["seconds"], "requests": used.requests, "bytes": used.response_bytes,
         }  # fmt: skip
 
-    def read(self, system: str, data: str, layout: str, workload: str, query: int, **settings: Any) -> dict[str, Any]:
-        """Let a worker read; return a row of the result file, but for its round."""
+    def read(
+        self, system: str, data: str, layout: str, workload: str, query: int, *, limit_s: float = inf, **settings: Any
+    ) -> dict[str, Any]:
+        """Let a worker read; return a row of the result file, but for its round.
+
+        One that takes longer than `limit_s` is ended, and has to be opened anew.
+        """
         worker = self._workers[system, data, layout]
         before, billed = self.lab.meter(), self.lab.billed()
         try:
-            answer = worker.ask(do="read", workload=workload, query=query, settings=settings)
+            answer = worker.ask(limit_s, do="read", workload=workload, query=query, settings=settings)
         except Failed as error:
             answer = {"seconds": 0.0, "error": str(error)}
+        if worker.has_ended:
+            self.close([(system, data, layout)])
         used, worked = self.lab.meter() - before, self.lab.billed() - billed
         store, function, inside = used.of("s3"), used.of("function"), used.of("s3", "function")
         told, phi = answer.get("told", {}), settings.get("phi")
@@ -94,14 +118,27 @@ class Bench:
             "error": answer.get("error"),
         }  # fmt: skip
 
-    def close(self, system: str, data: str, layout: str) -> None:
-        """Stop the worker that has a dataset open."""
-        self._workers.pop((system, data, layout)).stop()
+    def is_open(self, system: str, data: str, layout: str) -> bool:
+        """Whether there is a worker for a dataset."""
+        return (system, data, layout) in self._workers
+
+    def close(self, which: Iterable[tuple[str, str, str]]) -> None:
+        """Let the workers that have some datasets open close them; they may open others."""
+        closing = [(each[0], self._workers.pop(each)) for each in which if each in self._workers]
+        for _, worker in closing:
+            worker.say_close()
+        for system, worker in closing:
+            if worker.has_closed():
+                self._idle[system].append(worker)
 
     def stop(self) -> None:
         """Stop the workers, then the lab."""
-        while self._workers:
-            self._workers.popitem()[1].stop()
+        self.close(list(self._workers))
+        workers = [worker for idle in self._idle.values() for worker in idle]
+        for worker in workers:
+            worker.say_end()
+        for worker in workers:
+            worker.stop()
         self.lab.stop()
 
     def __enter__(self) -> "Bench":
@@ -120,33 +157,62 @@ class _Process:
             ["env", f"HYPERSLAB_HOME={home}", sys.executable, "-m", "bench.peers.worker", system],
             beside_store=beside_store, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
-
-    def ask(self, **order: Any) -> dict[str, Any]:
         if self._process.stdin is None or self._process.stdout is None:
-            raise Failed(f"{self._system} has no pipes")
-        try:
-            self._process.stdin.write(json.dumps(order) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            raise Failed(f"{self._system} has ended") from None
-        line = self._process.stdout.readline()
+            raise Failed(f"{system} has no pipes")
+        self._orders, self._answers = self._process.stdin, self._process.stdout
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
+    def ask(self, limit_s: float = inf, /, **order: Any) -> dict[str, Any]:
+        """Return the answer to an order; the worker is ended if that takes longer than `limit_s`."""
+        self._say(order)
+        timer = None if isinf(limit_s) else threading.Timer(limit_s, self._process.kill)
+        if timer is not None:
+            timer.start()
+        line = self._answers.readline()
+        if timer is not None:
+            timer.cancel()
         if not line:
-            raise Failed(f"{self._system} has ended (exit {self._process.wait()})")
+            code = self._process.wait()
+            late = timer is not None and code == -signal.SIGKILL
+            raise Failed(f"{self._system} " + (f"took over {limit_s:.0f} s" if late else f"has ended (exit {code})"))
         answer = dict(json.loads(line))
         if "error" in answer:
             raise Failed(f"{self._system}: {answer['error']}")
         return answer
 
-    def stop(self) -> None:
+    def _say(self, order: dict[str, Any]) -> None:
+        try:
+            self._orders.write(json.dumps(order) + "\n")
+            self._orders.flush()
+        except BrokenPipeError:
+            raise Failed(f"{self._system} has ended") from None
+
+    def say_close(self) -> None:
+        """Let it begin to close what it has open, without waiting for that."""
         with suppress(Failed):
-            self.ask(do="close")
-        if self._process.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._process.stdin.close()
+            self._say({"do": "close"})
+
+    def has_closed(self) -> bool:
+        """Whether it has closed that, once it has tried; one that could not is stopped."""
+        closed = "error" not in (self._answers.readline() or "error")
+        if not closed:
+            self.stop()
+        return closed
+
+    def say_end(self) -> None:
+        """Let it end, without waiting for that."""
+        with suppress(BrokenPipeError):
+            self._orders.close()
+
+    def stop(self) -> None:
+        """End it, and wait for that."""
+        self.say_end()
         try:
             self._process.wait(20)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
+        self._answers.close()

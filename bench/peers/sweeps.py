@@ -11,11 +11,9 @@ Rows are printed as lines of JSON, progress goes beside them to the error output
 import argparse
 import asyncio
 import json
-import signal
 import statistics
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -293,24 +291,15 @@ def _measure_once(bench: Bench, home: Path) -> None:
 
 
 def _read(bench: Bench, system: str, data: str, name: str, query: int, **settings: Any) -> Row:
-    """Let a worker read; one that takes too long is ended, and another is in its place."""
-    process = bench._workers[system, data, LAYOUT]._process
-    timer = threading.Timer(LIMIT_S, process.kill)
-    timer.start()
-    row = bench.read(system, data, LAYOUT, name, query, **settings)
-    timer.cancel()
-    if process.poll() is not None:
-        if process.returncode == -signal.SIGKILL:
-            row["error"] = f"took longer than {LIMIT_S:.0f} s"
-        _close(bench, system, data)
-        with suppress(Failed):  # which the next read will tell
+    """Let a worker read; where one took too long, another takes its place."""
+    if not bench.is_open(system, data, LAYOUT):
+        with suppress(Failed):  # which the read will tell
             bench.open(system, data, LAYOUT)
-    return row
+    return bench.read(system, data, LAYOUT, name, query, limit_s=LIMIT_S, **settings)
 
 
 def _close(bench: Bench, system: str, data: str) -> None:
-    with suppress(BrokenPipeError, KeyError):  # the worker has ended before, or was never there
-        bench.close(system, data, LAYOUT)
+    bench.close([(system, data, LAYOUT)])
 
 
 def _phi_alone(scale: str, preset: str, home: Path) -> list[Row]:

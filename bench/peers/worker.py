@@ -18,7 +18,7 @@ import numpy as np
 
 from bench.lab import Lab
 from bench.peers.datasets import dataset
-from bench.peers.systems import System, load
+from bench.peers.systems import load
 from bench.peers.workloads import Workload, workload
 
 __all__: list[str] = []
@@ -27,8 +27,8 @@ __all__: list[str] = []
 class Worker:
     """One system, and the layout of a dataset that it has open."""
 
-    def __init__(self, system: System, lab: Lab) -> None:
-        self.system, self.lab, self.scale, self.data = system, lab, "", ""
+    def __init__(self, name: str, lab: Lab) -> None:
+        self.name, self.system, self.lab, self.scale, self.data = name, load(name), lab, "", ""
         self._workloads: dict[str, Workload] = {}
 
     def obey(self, order: dict[str, Any]) -> dict[str, Any]:
@@ -53,6 +53,9 @@ class Worker:
 
     def _read(self, workload: str, query: int, settings: dict[str, Any]) -> dict[str, Any]:
         asked = self._workload(workload)
+        # One that keeps what it has read for a moment is given that moment.
+        if hasattr(self.system, "rest"):
+            self.system.rest()
         gc.collect()
         gc.disable()
         try:
@@ -72,6 +75,7 @@ class Worker:
 
     def _close(self) -> dict[str, Any]:
         self.system.close()
+        self.system, self._workloads = load(self.name), {}
         return {}
 
 
@@ -86,7 +90,7 @@ def main(name: str) -> None:
     # What a library prints must not come between the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
-    worker = Worker(load(name), lab)
+    worker = Worker(name, lab)
     for line in sys.stdin:
         try:
             answer = worker.obey(json.loads(line))

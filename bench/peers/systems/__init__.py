@@ -16,7 +16,8 @@ class System(Protocol):
     """How one system stores and reads.
 
     `title` is its name for people, `packages` are those whose versions matter. `layouts` says for "same" and "best"
-    what they are, and for "best" where the system's own documentation recommends it.
+    what they are, and for "best" where the system's own documentation recommends it. One with a cache that cannot be
+    switched off has a method `rest`, which returns when that has forgotten the last read.
     """
 
     title: str

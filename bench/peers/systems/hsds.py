@@ -28,12 +28,12 @@ _CONFLICT = 409
 # What is written at a time must fit in both, and the last flush waits for all of it.
 _WRITING = {"max_request_size": "1g", "chunk_mem_cache_size": "4g", "flush_timeout": 300}
 # Parts of one query share a chunk that is under way or has just come, however long it takes: with no room for a chunk,
-# or after the usual second of waiting, each part would fetch it anew. That no chunk outlives a query, `told` sees to.
+# or after the usual second of waiting, each part would fetch it anew. That no chunk outlives a query, `rest` sees to.
 _READING = {"chunk_mem_cache_size": "1g", "chunk_mem_cache_expire": STALE_S, "store_read_timeout": TIMEOUT_S}
 
 
 class System:
-    """Data nodes have a cache of chunks that cannot be switched off without harm; see `told`."""
+    """Data nodes have a cache of chunks that cannot be switched off without harm; see `rest`."""
 
     title = "HSDS"
     packages = ("hsds", "h5pyd", "aiobotocore")
@@ -48,6 +48,7 @@ class System:
         self._server: Server | None = None
         self._file: h5pyd.File | None = None
         self._arrays: dict[str, h5pyd.Dataset] = {}
+        self._stale_at = 0.0
 
     def stored(self, data: Dataset, layout: str) -> str:
         return f"hsds-{layout}"
@@ -93,13 +94,14 @@ class System:
             if len(wanted) == 1:
                 return [wanted[0][query.parts[0].key]]
             return list(h5pyd.MultiManager(wanted)[[part.key for part in query.parts]])
-        except Exception:
-            _wait_until_stale()
-            raise
+        finally:
+            self._stale_at = time.monotonic() + STALE_S + 0.1
+
+    def rest(self) -> None:
+        """Return when the data nodes have forgotten the chunks of the last read."""
+        time.sleep(max(0.0, self._stale_at - time.monotonic()))
 
     def told(self) -> dict[str, Any]:
-        """Return nothing, after the data nodes have forgotten the chunks of the last read."""
-        _wait_until_stale()
         return {}
 
     def close(self) -> None:
@@ -114,10 +116,6 @@ class _File(h5pyd.File):
 
     def _init_db(self, domain: str, **options: Any) -> Any:
         return super()._init_db(domain, **{**options, "retries": 2, "timeout": TIMEOUT_S})
-
-
-def _wait_until_stale() -> None:
-    time.sleep(STALE_S + 0.1)
 
 
 def _store(lab: Lab) -> dict[str, object]:

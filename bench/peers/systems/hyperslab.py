@@ -16,11 +16,12 @@ from hyperslab.plan import Plan
 
 __all__ = ["System"]
 
-# What suits each dataset's reads: cells that any part can be read of; rows, and tiles, that compress well together.
+# What suits each dataset's reads. Any part of a plain chunk can be read, so that one of whole columns is a run of bytes
+# for those, for some of its rows, and nearly so for a box. Rows and tiles compress well together.
 _BEST: dict[str, dict[str, Any]] = {
-    "grid": {"layout": "plain", "chunks": (256, 256)},
-    "bert": {"chunks": (512, 512), "shards": (8192, 512)},
-    "camera": {"chunks": (3, 160, 160), "shards": (3, 2880, 3840)},
+    "grid": {"layout": "plain", "chunks": (16384, 256)},
+    "bert": {"chunks": (256, 512), "shards": (8192, 512)},
+    "camera": {"chunks": (3, 96, 128), "shards": (3, 2880, 3840)},
 }
 
 
@@ -31,9 +32,9 @@ class System:
     packages = ("obstore", "numpy")
     layouts: ClassVar[dict[str, str]] = {
         "same": "plain chunks of 16 MB, each an object",
-        "default": "what hs.save does unasked: zstd, 256 KiB chunks in shards of 16 MiB, checksums",
-        "best": "grid: plain chunks of 256 × 256, each an object; bert: zstd, 512 rows in shards of 8192; "
-        "camera: zstd, tiles of 3 × 160 × 160 in a shard for each picture",
+        "default": "what hs.save does unasked: zstd, 64 KiB chunks in shards of 16 MiB, checksums",
+        "best": "grid: plain chunks of 256 whole columns, each an object; bert: zstd, 256 rows in shards of 8192; "
+        "camera: zstd, tiles of 3 × 96 × 128 in a shard for each picture",
     }
 
     def __init__(self) -> None:
