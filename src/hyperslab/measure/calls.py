@@ -26,7 +26,7 @@ __all__ = ["CALL_STEPS", "CallTiming", "fit_function", "survey_calls"]
 _READS = ((1, 1 << 16), (1, 1 << 20), (16, 1 << 16), (1, 1 << 22), (1, 1 << 24))
 _AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
 _AT_ONCE_BYTES = 1 << 20
-_REPEATS = 4
+_REPEATS = 8
 CALL_STEPS = len(_READS) + len(_AT_ONCE)
 # Two cells of each chunk come back, with what says so.
 _REPLY_BYTES, _CHUNK_BYTES = 1024, 600

@@ -32,8 +32,8 @@ _LEAST_BAND_BYTES = 1 << 20
 # Seconds that it takes to look for calls, about: where they cannot spare as much, requests alone are sent.
 _SEARCH_S = 0.01
 
-# Two plans are alike if one is predicted to cost at most so much of what the other does.
-_ALIKE = 1.03
+# More requests than one for each chunk have to be better by so much: each can meet a connection that was idle.
+_ALIKE = 1.1
 
 # Boxes of up to so many cells may have their plans remembered.
 _SMALL_CELLS = 4096
@@ -253,7 +253,6 @@ def _choose(needs: Needs, model: CostModel, method: Method | None, whole_bytes: 
         joined = merge(needs)
         if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:
             return best
-        # What is predicted to be about as good is not worth more requests: each can meet a connection that is slow.
         costs = [
             model.cost(count + len(each), total + each.nbytes, max(largest, each.largest)) for each in (joined, best)
         ]
