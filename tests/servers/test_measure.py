@@ -121,7 +121,7 @@ def test_a_function_is_measured_cold_warm_and_at_once(s3, tmp_path):
     kinds = {each.kind for each in found.calls}
     assert kinds == {"cold", "warm", "at once"}
     # The function read what it was told to, and sent next to nothing.
-    assert {each.read_bytes for each in found.calls if each.chunks == 16} == {16 << 16}
+    assert {each.read_bytes for each in found.calls if each.gets == 16} == {16 << 16}
     assert leftovers(s3, "called") == []
     known = find_known(found.address)
     assert known is not None

@@ -57,7 +57,7 @@ _HOST_JSON = """{
 _REQUIREMENTS = {
     "numpy": "numpy>=2",
     "obstore": "obstore>=0.12.1,<0.13",
-    "numcodecs": "numcodecs>=0.16",
+    "numcodecs": "numcodecs>=0.16.4",
     "zlib_ng": "zlib-ng>=0.5",
     "google_crc32c": "google-crc32c>=1.5",
     "azure": "azure-functions",

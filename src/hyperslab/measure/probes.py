@@ -108,10 +108,10 @@ class Prober:
         self.timings.append(Timing(kind, requests, size_bytes, seconds, steady))
         return self.timings[-1]
 
-    def starts(self, count: int, size_bytes: int) -> list[int]:
-        """Return where in the object ranges of that size begin, at random."""
-        found = self._chance.integers(0, self.target.nbytes - size_bytes + 1, count)
-        return [int(start) for start in found]
+    def starts(self, count: int, size_bytes: int, within_bytes: int | None = None) -> list[int]:
+        """Return where in the object, or in so many bytes, ranges of that size begin, at random."""
+        whole = self.target.nbytes if within_bytes is None else max(within_bytes, size_bytes)
+        return [int(start) for start in self._chance.integers(0, whole - size_bytes + 1, count)]
 
     def _timed(self, requests: int, size_bytes: int) -> float:
         session, store = self.session, self.store
