@@ -1,6 +1,6 @@
 """The paper's evaluation, redone: every system, every workload, in the lab; writes a dated result and its page.
 
-    python -m bench.peers.programme                    a smaller scale, two presets; a quarter of an hour
+    python -m bench.peers.programme                    a smaller scale, two presets; ten minutes
     python -m bench.peers.programme --scale full       everything; far longer
     python -m bench.peers.programme --preset internet --system hyperslab --system zarrs --workload camera
 
