@@ -54,7 +54,7 @@ soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## the sa
 	@echo "» soak, $(WORKERS) at a time"
 	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
 
-bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machine; a quarter of an hour, one page of figures
+bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machine; ten minutes, one page of figures
 	@$(BIN)/python -m bench.peers.programme $(ARGS)
 
 bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; takes far longer
@@ -121,7 +121,9 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@$(PIP) -e '.[bench,function,servers]'
 	@touch $(VENV)/.core $@
 
-$(VENV)/.peers: pyproject.toml bench/peers/versions.txt | $(BIN)/python
+$(VENV)/.peers: pyproject.toml bench/peers/versions.txt bench/peers/hsds.txt | $(BIN)/python
 	@echo "» installing Hyperslab and the systems it is measured against (once, a few minutes)"
 	@$(PIP) -r bench/peers/versions.txt -e '.[bench,function,servers,plot]'
+	@$(BIN)/python -m venv $(VENV)/hsds
+	@$(VENV)/hsds/bin/python -m pip install -qq --disable-pip-version-check --no-input -r bench/peers/hsds.txt
 	@touch $(VENV)/.core $(VENV)/.bench $@

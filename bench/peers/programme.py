@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
+from importlib.metadata import distributions
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -228,7 +228,7 @@ class Programme:
                 "cpu": _cpu(), "cores": os.cpu_count(), "memory_gb": round(memory_gb, 1),
                 "kernel": platform.release(), "python": platform.python_version(),
             },
-            "versions": {"hyperslab": hs.__version__, **{name: version(name) for name in packages}},
+            "versions": {"hyperslab": hs.__version__, **{name: _version(name) for name in packages}},
         }  # fmt: skip
 
 
@@ -259,6 +259,12 @@ def _preset(name: str) -> dict[str, Any]:
 
 def _bar(figure: Figure) -> dict[str, Any]:
     return {"what": figure.what, "bar": figure.bar, "figure": figure.figure, "passed": figure.passed, "note": ""}
+
+
+def _version(name: str) -> str:
+    """Return the version of a package, here or in an environment that a system has for itself."""
+    own = [str(path) for path in Path(sys.prefix).glob("*/lib/python*/site-packages")]
+    return next(distributions(name=name, path=[*sys.path, *own])).version
 
 
 def _cpu() -> str:

@@ -15,9 +15,11 @@ from urllib.parse import quote
 
 import requests_unixsocket
 
-__all__ = ["PASSWORD", "USER", "Server"]
+__all__ = ["HOME", "PASSWORD", "USER", "Server"]
 
 USER, PASSWORD = "admin", "admin"
+# The service has an environment of its own, see hsds.txt.
+HOME = Path(sys.prefix) / "hsds"
 START_S, STOP_S = 120.0, 10.0
 
 # A node ends when its input does: by `stop`, or because the process that has the other end is gone. What it held is in
@@ -64,7 +66,7 @@ class Server:
     def _start(self, *words: str) -> None:
         with (self._folder / f"{len(self._nodes)}.log").open("wb") as log:
             node = subprocess.Popen(
-                [sys.executable, "-c", _NODE, *words], cwd=self._folder, env=self._environment,
+                [str(HOME / "bin" / "python"), "-c", _NODE, *words], cwd=self._folder, env=self._environment,
                 stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self._nodes.append(node)
