@@ -36,7 +36,7 @@ _ROUNDS = 3
 # Beyond so many, fewer widths of gaps are tried: milliseconds count.
 _MANY_OFFERS = 1 << 10
 # Of what a plan costs without calls, so much they must spare, if anything.
-_WORTH = 0.1
+_WORTH = 0.04
 
 Rank = tuple[float, float]
 
