@@ -35,7 +35,7 @@ _SLOWER = {"answers": "it answers", "transfer": "it transfers", "function": "the
 class Observation:
     """A finished read: so many requests, bytes of answers, bytes of the largest, and the seconds that it took.
 
-    If there were calls: how many, of how many chunks, the bytes that the function read and the seconds it ran in all.
+    If there were calls: how many, the function's own GETs and the bytes that they read, and the seconds it ran in all.
     """
 
     requests: int

@@ -26,7 +26,8 @@ _MOST_POINTS = 1 << 10
 class FunctionProfile:
     """How a function beside the data behaves: what a call takes there, beyond the request's own latency.
 
-    A call that reads n bytes of c chunks takes `start_s` + c × `chunk_s` + n × `byte_s`. `at_once` calls run
+    A call that reads n bytes by g GETs takes `start_s` + g × `chunk_s` + n × `byte_s`: one for each chunk, or for several
+    that lie near each other. `at_once` calls run
     side by side without slowing each other. The first call of an instance takes `cold_s` more. `error_s` is how far the
     fit was off, on average.
 
@@ -46,9 +47,9 @@ class FunctionProfile:
         if not all(isfinite(time) and time >= 0 for time in times) or not 1 <= self.at_once <= _MOST_IN_FLIGHT:
             raise InvalidInputError("a function's profile has finite times from 0 on, and runs from 1 call on at once")
 
-    def seconds(self, nbytes: Any, chunks: Any = 1, calls: Any = 1) -> Any:
-        """How long warm calls run, one after the other, that read so many bytes of so many chunks."""
-        return self.start_s * calls + self.chunk_s * chunks + self.byte_s * nbytes
+    def seconds(self, nbytes: Any, gets: Any = 1, calls: Any = 1) -> Any:
+        """How long warm calls run, one after the other, that read so many bytes by so many GETs."""
+        return self.start_s * calls + self.chunk_s * gets + self.byte_s * nbytes
 
 
 @dataclass(frozen=True, slots=True)
