@@ -26,10 +26,9 @@ _MOST_POINTS = 1 << 10
 class FunctionProfile:
     """How a function beside the data behaves: what a call takes there, beyond the request's own latency.
 
-    A call that reads n bytes by g GETs takes `start_s` + g × `chunk_s` + n × `byte_s`: one for each chunk, or for several
-    that lie near each other. `at_once` calls run
-    side by side without slowing each other. The first call of an instance takes `cold_s` more. `error_s` is how far the
-    fit was off, on average.
+    A call that reads n bytes by g GETs takes `start_s` + g × `chunk_s` + n × `byte_s`; chunks that lie near each other
+    are read by one GET. `at_once` calls run side by side without slowing each other. The first call of an instance
+    takes `cold_s` more. `error_s` is how far the fit was off, on average.
 
     >>> FunctionProfile(0.02, 1e-8, chunk_s=0.25).seconds(1_000_000, 2)
     0.53
