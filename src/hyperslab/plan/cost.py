@@ -29,6 +29,12 @@ from hyperslab.plan.profile import FunctionProfile, Profile
 __all__ = ["Calls", "CostModel", "Estimate", "Fees", "FunctionModel"]
 
 
+# What decoding takes on one processor: for each chunk, and for each byte of its cells; and compressing a byte.
+_CHUNK_S = 3e-5
+_DECODED_BYTE_S = 1e-9
+_ENCODED_BYTE_S = 2.5e-9
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionModel:
     """A function beside the data: how it behaves, what it bills, what one call may give.
@@ -163,6 +169,17 @@ class CostModel:
         work = function.chunk_s * calls.gets + function.byte_s * calls.read_bytes
         largest = function.chunk_s * calls.largest_gets + function.byte_s * calls.largest_read
         return function.error_s + function.start_s * waves + larger(work / at_once, largest)
+
+    def decode_seconds(self, chunks: Any, nbytes: Any) -> Any:
+        """How long the client takes to decode so many chunks, of so many bytes in all.
+
+        No plan of a read can change that, so plans do not count it; another layout can.
+        """
+        return chunks * _CHUNK_S + nbytes * _DECODED_BYTE_S
+
+    def encode_seconds(self, nbytes: Any) -> Any:
+        """How long the client takes to compress so many bytes."""
+        return nbytes * _ENCODED_BYTE_S
 
     def least_with_call(self, nbytes: int, read_bytes: int) -> float:
         """Return what no plan with a call can cost less than, that brings so many bytes and reads so many inside."""
