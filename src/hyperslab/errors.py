@@ -49,6 +49,13 @@ __all__ = [
 class HyperslabError(Exception):
     """The root: `except HyperslabError` catches all that Hyperslab raises on purpose."""
 
+    def __reduce__(self) -> Any:
+        # Dask has errors pickled with what they came of. What is not shown stays here: it may be of a class that other
+        # processes do not know.
+        if self.__suppress_context__:
+            self.__context__ = None
+        return super().__reduce__()
+
 
 class InvalidInputError(HyperslabError, ValueError):
     """An argument that cannot be right. Change the call."""
