@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format soak bench bench-full micro lab docs-check clean
+.PHONY: help demo test lint format soak bench bench-full bench-rechunk micro lab docs-check clean
 
 help:  ## show this list
 	@echo "Hyperslab: an array store that plans every read."
@@ -59,6 +59,9 @@ bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machi
 
 bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; takes far longer
 	@$(BIN)/python -m bench.peers.programme --scale full $(ARGS)
+
+bench-rechunk: $(VENV)/.rechunkers  ## measure rechunking against Dask and rechunker; takes ten minutes
+	@RECHUNKER_PYTHON=$(VENV)/rechunker/bin/python $(BIN)/python -m bench.rechunk $(ARGS)
 
 micro: $(VENV)/.bench  ## measure single operations against other libraries on this machine
 	@$(BIN)/python bench/run.py $(ARGS)
@@ -127,3 +130,10 @@ $(VENV)/.peers: pyproject.toml bench/peers/versions.txt bench/peers/hsds.txt | $
 	@$(BIN)/python -m venv $(VENV)/hsds
 	@$(VENV)/hsds/bin/python -m pip install -qq --disable-pip-version-check --no-input -r bench/peers/hsds.txt
 	@touch $(VENV)/.core $(VENV)/.bench $@
+
+$(VENV)/.rechunkers: pyproject.toml bench/rechunker.txt | $(BIN)/python
+	@echo "» installing Hyperslab, Dask and rechunker (once, a minute or two)"
+	@$(PIP) -e '.[bench,dask]'
+	@$(BIN)/python -m venv $(VENV)/rechunker
+	@$(VENV)/rechunker/bin/python -m pip install -qq --disable-pip-version-check --no-input -r bench/rechunker.txt
+	@touch $(VENV)/.core $@

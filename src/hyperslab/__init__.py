@@ -1,19 +1,24 @@
 """Hyperslab: an array store that plans every read."""
 
 from hyperslab import errors
+from hyperslab.advising import Advice, advise
 from hyperslab.array import Array, Group, LazyArray, open, read_many
+from hyperslab.copies import Copies
 from hyperslab.execute import ReadRecord, Session
 from hyperslab.measure import measure
-from hyperslab.new import copy, create, create_group, save, seal
+from hyperslab.new import copy, create, create_group, rechunk, save, seal, sweep
 from hyperslab.plan import Budget, Prices, Profile
 from hyperslab.plan.explain import Explanation
 from hyperslab.store.callee import Function
+from hyperslab.workload import Workload, record
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Advice",
     "Array",
     "Budget",
+    "Copies",
     "Explanation",
     "Function",
     "Group",
@@ -22,6 +27,8 @@ __all__ = [
     "Profile",
     "ReadRecord",
     "Session",
+    "Workload",
+    "advise",
     "copy",
     "create",
     "create_group",
@@ -29,6 +36,9 @@ __all__ = [
     "measure",
     "open",
     "read_many",
+    "rechunk",
+    "record",
     "save",
     "seal",
+    "sweep",
 ]

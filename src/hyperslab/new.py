@@ -1,6 +1,9 @@
-"""New arrays and groups: created, saved, copied, sealed."""
+"""New arrays and groups: created, saved, copied, written in another layout, sealed."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from math import prod
 from typing import Any
 
 import numpy.typing as npt
@@ -8,11 +11,14 @@ import numpy.typing as npt
 from hyperslab.array import Array, Group, created, open, wrap
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session, check_kind, default_session
-from hyperslab.formats.copying import Place, copy_tree, save_array, seal_tree, showing
-from hyperslab.formats.zarr.create import LayoutName, NewArray
+from hyperslab.formats.copying import Place, Readable, copy_tree, save_array, seal_tree, showing
+from hyperslab.formats.zarr.array import Done, ZarrArray
+from hyperslab.formats.zarr.create import LayoutName, NewArray, shape_and_dtype
+from hyperslab.rechunk import DEFAULT_BYTES, move_cells, move_on_cluster, parse_bytes, rechunk_in_place, sweep_tree
 from hyperslab.store import LocalStore, locate
+from hyperslab.tune.recorded import Wanted, form_for
 
-__all__ = ["copy", "create", "create_group", "save", "seal"]
+__all__ = ["copy", "create", "create_group", "rechunk", "save", "seal", "sweep"]
 
 
 def create(
@@ -26,6 +32,7 @@ def create(
     fill_value: Any = 0,
     dims: Sequence[str | None] | None = None,
     attrs: Mapping[str, Any] | None = None,
+    workload: Any = None,
     overwrite: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     session: Session | None = None,
@@ -33,15 +40,33 @@ def create(
     """Create a Zarr array at `url` that holds the fill value everywhere, and return it to be written.
 
     chunks      cells that are compressed, and read, together (default: about 64 KiB, see the guide on writing)
-    shards      cells of one object, a multiple of `chunks` (default: about 16 MiB)
+    shards      cells of one object, a multiple of `chunks` (default: about 16 MiB); False: each chunk is an object
     layout      "default": compressed and with checksums; "plain": neither, so that any part of a chunk can be read
     fill_value  what cells hold that were never written
     dims        names of the axes
+    workload    what will be read, as for `hs.advise`: chunks and shards are cut for it
     overwrite   replace what is stored there, with all below it
     """
     place = _new_place(url, storage_options, session)
     new = NewArray(shape, dtype, chunks, shards, layout, fill_value, dims, attrs)
+    if workload is not None:
+        new = _cut_for(new, workload, place)
     return created(place, place.create(new, overwrite=overwrite))
+
+
+def _cut_for(new: NewArray, workload: Any, place: Place) -> NewArray:
+    """Return the same array with chunks and shards that suit a workload."""
+    if new.chunks is not None or new.shards is not None:
+        raise InvalidInputError("chunks are chosen for the workload: give either it or chunks and shards")
+    shape, dtype = shape_and_dtype(new)
+    if not prod(shape):
+        raise InvalidInputError(
+            f"an array of shape {shape} has no cells to be read; give its chunks instead of a workload"
+        )
+    wanted = Wanted(place.url, shape, dtype)
+    model = place.session.model(place.store)
+    form = form_for(wanted, workload, model, plain=new.layout == "plain")
+    return replace(new, chunks=form.chunks, shards=form.shards or (None if form.plain else False))
 
 
 def save(
@@ -108,6 +133,60 @@ def copy(
     return wrap(copied, place.store, place.session, writable=True)
 
 
+def rechunk(
+    source: Any,
+    url: Any = None,
+    *,
+    chunks: Any = None,
+    shards: Any = None,
+    layout: LayoutName = "default",
+    memory_bytes: int | str = DEFAULT_BYTES,
+    overwrite: bool = False,
+    progress: Any = None,
+    scheduler: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+    session: Session | None = None,
+) -> Array | Group:
+    """Write an array anew at `url` in another layout, and return that; a group array by array.
+
+    Without `url` the layout of a Zarr v3 array is changed in place: readers and writers go on, the old objects stay for
+    handles that were opened before, until `sweep`.
+
+    Where old and new chunks lie across each other, cells wait on the local disk (in the folder for temporary files),
+    so that each chunk is read about once. Calling again after an interruption goes on where it was.
+
+    source        an opened array of any format, or its URL; attributes, names of axes and the fill value are kept
+    chunks, shards, layout   as for `create`
+    memory_bytes  what the process may hold, all in all: a number, or text such as "2GB"
+    progress      True for a bar on the terminal, or a function of (done_bytes, total_bytes)
+    scheduler     a `dask.distributed.Client`, whose workers do it, each within `memory_bytes`
+    storage_options   for `url`; without one, for `source`
+    """
+    limit = parse_bytes(memory_bytes)
+    if url is None:
+        if scheduler is not None or overwrite:
+            raise InvalidInputError("scheduler and overwrite are for another place; give its URL, or leave them out")
+        place, sizes = _place_of(source, storage_options, session), {"chunks": chunks, "shards": shards}
+        with showing(progress, f"rechunking {place.url}") as tell:
+            changed = rechunk_in_place(place, {**sizes, "layout": layout}, memory_bytes=limit, progress=tell)
+        return wrap(changed, place.store, place.session, writable=True)
+    place = _new_place(url, storage_options, session)
+    found = source if isinstance(source, (Array, Group)) else open(source, session=place.session)
+    settings = {"chunks": chunks, "shards": shards, "layout": layout}
+    move = partial(_move, memory_bytes=limit, scheduler=scheduler)
+    with showing(progress, f"rechunking to {place.url}") as tell:
+        made = copy_tree(found, place, settings, overwrite=overwrite, progress=tell, move=move)
+    return wrap(made, place.store, place.session, writable=True)
+
+
+def _move(
+    source: Readable, target: ZarrArray, done: set[tuple[int, ...]], tell: Done, *, memory_bytes: int, scheduler: Any
+) -> int:
+    if scheduler is None:
+        return move_cells(source, target, memory_bytes=memory_bytes, done=done, tell=tell)
+    return move_on_cluster(scheduler, source, target, memory_bytes=memory_bytes, done=done, tell=tell)
+
+
 def seal(
     url: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None
 ) -> Array | Group:
@@ -117,6 +196,26 @@ def seal(
     """
     place = _new_place(url, storage_options, session)
     return wrap(seal_tree(place), place.store, place.session, writable=True)
+
+
+def sweep(source: Any, *, storage_options: Mapping[str, Any] | None = None, session: Session | None = None) -> int:
+    """Delete what changes of layout in place left of the array at a URL, or of all below a group; return how much.
+
+    These are the objects of old layouts, and those of a change that was not finished, which is given up. Handles that
+    were opened before an array's last change must not be in use any more.
+    """
+    return sweep_tree(_place_of(source, storage_options, session))
+
+
+def _place_of(source: Any, options: Mapping[str, Any] | None, session: Session | None) -> Place:
+    """Return the place of something that is stored, opened already or not."""
+    check_kind("session", session, Session)
+    if isinstance(source, (Array, Group)):
+        if not source.writable:
+            raise InvalidInputError(f"{source.url!r} was opened to be read; open it with mode='r+' to change it")
+        return Place(session or source.session, source.store, source.source.path, source.url)
+    store, path = locate(source, options)
+    return Place(default_session() if session is None else session, store, path, str(source))
 
 
 def _new_place(url: Any, options: Mapping[str, Any] | None, session: Session | None) -> Place:

@@ -29,6 +29,7 @@ class Liar:
     def __init__(self, inner, whims):
         self.inner, self.whims = inner, itertools.chain(whims, itertools.repeat(None))
         self.address, self.scheme, self.has_suffix = inner.address, inner.scheme, inner.has_suffix
+        self.record = inner.record
         self.lied = False
 
     def get(self, key, span=None, **options):

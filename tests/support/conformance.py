@@ -188,6 +188,20 @@ class WriteConformance:
         with pytest.raises(InvalidInputError):
             call.keys(place.store, "tree/../x")
 
+    def test_listing(self, place, call):
+        """It tells when an object was written again, with other bytes."""
+        for key in ("list/a", "list/b/c"):
+            place.put(key, b"x" * 3)
+        before = call.listing(place.store, "list")
+        assert [(listed.key, listed.nbytes) for listed in before] == [("list/a", 3), ("list/b/c", 3)]
+        assert call.listing(place.store, "list") == before
+        place.put("list/b/c", b"y" * 3)
+        after = call.listing(place.store, "list")
+        assert after[0] == before[0]
+        assert after[1].version != before[1].version
+        assert after[1].modified_ns >= before[1].modified_ns
+        assert call.listing(place.store, "lis") == []
+
     def test_head(self, place, call):
         place.put("h", DIGITS)
         assert call.head(place.store, "h") == (10, place.store.get("h").etag)

@@ -3,11 +3,12 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hyperslab.errors import HyperslabError, StoreError
-from hyperslab.store.base import Data, Reply, Span, Store
+from hyperslab.store.base import Data, Listed, Reply, Span, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,8 @@ class Put:
 class Fault:
     """What happens to calls whose key contains `key`: after `skip` of them, to `times` of them.
 
-    `on` says which calls: those that read ("get"), or those that write ("put": also deletions).
+    `on` says which calls: those that read ("get"), or those that write ("put": also deletions), or listings
+    with versions ("list").
     A fault `after` a write fails although the bytes were stored, as when an answer is lost.
 
     `error` is raised (a new one each time where it is a function); `run` is called before the inner
@@ -96,6 +98,10 @@ class FaultyStore:
     @property
     def has_suffix(self) -> bool:
         return self.inner.has_suffix
+
+    @property
+    def record(self) -> str | None:
+        return self.inner.record
 
     def fail(self, times: int | None = 1, *, key: str = "", skip: int = 0, on: str = "get") -> None:
         """Let calls fail in a way that a retry gets over."""
@@ -161,6 +167,14 @@ class FaultyStore:
     async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
         return await self.inner.akeys(prefix, timeout_s=timeout_s)
 
+    def listing(self, prefix: str, *, timeout_s: float | None = None) -> list[Listed]:
+        with self._listed(prefix):
+            return self.inner.listing(prefix, timeout_s=timeout_s)
+
+    async def alisting(self, prefix: str, *, timeout_s: float | None = None) -> list[Listed]:
+        with self._listed(prefix):
+            return await self.inner.alisting(prefix, timeout_s=timeout_s)
+
     def put(self, key: str, data: Data, *, timeout_s: float | None = None, **conditions) -> str | None:
         fault = self._enter_put(Put(key, memoryview(data).nbytes, **conditions))
         try:
@@ -217,6 +231,16 @@ class FaultyStore:
         with self._lock:
             self.puts.append(put)
             return self._begun(put.key, "put")
+
+    @contextmanager
+    def _listed(self, prefix: str) -> Iterator[None]:
+        with self._lock:
+            fault = self._begun(prefix, "list")
+        try:
+            _before(fault)
+            yield
+        finally:
+            self._leave()
 
     def _begun(self, key: str, on: str) -> Fault | None:
         self.in_flight += 1

@@ -7,8 +7,10 @@ import sys
 import hyperslab
 
 PUBLIC = [
+    "Advice",
     "Array",
     "Budget",
+    "Copies",
     "Explanation",
     "Function",
     "Group",
@@ -17,6 +19,8 @@ PUBLIC = [
     "Profile",
     "ReadRecord",
     "Session",
+    "Workload",
+    "advise",
     "copy",
     "create",
     "create_group",
@@ -24,8 +28,11 @@ PUBLIC = [
     "measure",
     "open",
     "read_many",
+    "rechunk",
+    "record",
     "save",
     "seal",
+    "sweep",
 ]
 
 # Slow to import, or only needed once something is read.

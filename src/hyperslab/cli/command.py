@@ -106,6 +106,29 @@ def explain(url: str, key: str, options: dict[str, Any], **choices: Any) -> None
 
 
 @command.command()
+@click.argument("url")
+@click.argument("logs", nargs=-1, required=True, metavar="LOG…")
+@click.option("--apply", is_flag=True, help="Change the array's layout, in place, as advised.")
+@click.option("--plot", metavar="FILE", help="Draw the reads over both layouts into a file (.png, .svg, .pdf).")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--layout", type=click.Choice(["default", "plain"]), help="Kind of chunks (default: as they are).")
+@click.option("--copies", type=click.IntRange(1, 8), default=1, help="Layouts that may be advised side by side.")
+@click.option("--phi", type=float, metavar="S", help="Seconds that a dollar is worth; 'inf': only dollars count.")
+@click.option("--profile", metavar="NAME", help="How the store behaves, e.g. 's3-internet' (default: as measured).")
+@click.option("--prices", metavar="NAME", help="What it bills, e.g. 'aws-same-region' (default: by its kind).")
+@click.option("--location", type=click.Choice(_LOCATIONS), help="Where you read from (default: the internet).")
+@with_store
+def advise(url: str, logs: tuple[str, ...], options: dict[str, Any], **choices: Any) -> None:
+    """Say which layout of the array at URL would serve the reads recorded in LOG best.
+
+    A LOG is what `hs.record` or HYPERSLAB_RECORD wrote, or `hyperslab workload merge` made of several.
+    """
+    from hyperslab.cli.advising import show_advice
+
+    show_advice(url, logs, options, **choices)
+
+
+@command.command()
 @click.argument("source")
 @click.argument("target")
 @click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 64 KiB).")
@@ -121,6 +144,39 @@ def copy(source: str, target: str, options: dict[str, Any], **settings: Any) -> 
     from hyperslab.cli.writing import copy_to
 
     copy_to(source, target, options, **settings)
+
+
+@command.command()
+@click.argument("source")
+@click.argument("target", required=False)
+@click.option("--in-place", is_flag=True, help="Change the array itself; its old chunks stay until 'hyperslab sweep'.")
+@click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 64 KiB).")
+@click.option("--shards", metavar="N,N,…", help="Cells of an object (default: about 16 MiB).")
+@click.option("--layout", type=click.Choice(["default", "plain"]), default="default", show_default=True)
+@click.option("--memory", metavar="SIZE", default="512MB", show_default=True, help="What the process may hold.")
+@click.option("--overwrite", is_flag=True, help="Replace what is stored at TARGET.")
+@with_store
+def rechunk(source: str, target: str | None, options: dict[str, Any], **settings: Any) -> None:
+    """Write the array at SOURCE anew at TARGET in another layout, within the memory given.
+
+    Calling again after an interruption goes on where it was.
+    """
+    from hyperslab.cli.rechunking import rechunk_to
+
+    rechunk_to(source, target, options, **settings)
+
+
+@command.command()
+@click.argument("url")
+@with_store
+def sweep(url: str, options: dict[str, Any]) -> None:
+    """Delete the old chunks that changes of layout in place have left at URL.
+
+    A change that was not finished is given up. Programs that opened the array before its last change must have ended.
+    """
+    from hyperslab.cli.sweeping import sweep_at
+
+    sweep_at(url, options)
 
 
 @command.command()
@@ -217,6 +273,34 @@ def new_key(name: str) -> None:
     from hyperslab.cli.building import show_new_key
 
     show_new_key(name)
+
+
+@command.group()
+def workload() -> None:
+    """Look at what was read: logs that HYPERSLAB_RECORD or hs.record made."""
+
+
+@workload.command()
+@click.argument("files", nargs=-1, required=True)
+@click.option("-o", "--output", required=True, metavar="FILE", help="The Parquet file to write.")
+@click.option("--force", is_flag=True, help="Replace the file if there is one.")
+def merge(files: tuple[str, ...], output: str, force: bool) -> None:
+    """Put the reads of several logs into one Parquet file."""
+    from hyperslab.cli.workload import merge_logs
+
+    merge_logs(files, output, force=force)
+
+
+@workload.command()
+@click.argument("files", nargs=-1, required=True)
+@click.option("--array", metavar="URL", help="Only the reads of this array.")
+@click.option("--plot", metavar="FILE", help="Draw the reads of one array into a file (.png, .svg, .pdf).")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def show(files: tuple[str, ...], array: str | None, plot: str | None, as_json: bool) -> None:
+    """Say what was read of each array, in which shapes, where, and what it cost."""
+    from hyperslab.cli.workload import show_logs
+
+    show_logs(files, array=array, plot=plot, as_json=as_json)
 
 
 @command.command()

@@ -18,35 +18,37 @@ from hyperslab.formats.zarr.v3 import parse_node
 from hyperslab.plan.render import Facts, Report, printable, shown_text
 from hyperslab.store import locate
 
-__all__ = ["copy_to", "seal_at"]
+__all__ = ["copy_to", "lengths_of", "options_for", "seal_at", "short"]
 
 
 def copy_to(source: str, target: str, options: dict[str, Any], *, overwrite: bool, **settings: Any) -> None:
     """Copy an array or group, with a bar on stderr if that is a terminal."""
-    sizes = {name: _lengths(name, text) for name, text in settings.items() if name != "layout"}
+    sizes = {name: lengths_of(name, text) for name, text in settings.items() if name != "layout"}
     progress = True if sys.stderr.isatty() else None
     with Session() as session:
-        found = hs.open(source, storage_options=_for(source, options), session=session)
+        found = hs.open(source, storage_options=options_for(source, options), session=session)
         copied = hs.copy(
-            found, target, storage_options=_for(target, options), session=session,
+            found, target, storage_options=options_for(target, options), session=session,
             overwrite=overwrite, layout=settings["layout"], progress=progress, **sizes,
         )  # fmt: skip
-        click.echo(f"{printable(copied.url)}: {_short(copied)}", err=True)
+        click.echo(f"{printable(copied.url)}: {short(copied)}", err=True)
 
 
-def _for(url: str, options: dict[str, Any]) -> dict[str, Any] | None:
+def options_for(url: str, options: dict[str, Any]) -> dict[str, Any] | None:
     """Return the options for a store, if a URL names one that takes any."""
     local = "://" not in url or url.startswith(("file:", "memory:"))
     return None if local or not options else options
 
 
-def _short(found: hs.Array | hs.Group) -> str:
+def short(found: hs.Array | hs.Group) -> str:
+    """Say in a few words what was written."""
     if isinstance(found, hs.Array):
         return f"{found.dtype} {found.shape} chunks {found.chunks}"
     return f"group of {len(found):,}"
 
 
-def _lengths(name: str, text: str | None) -> tuple[int, ...] | None:
+def lengths_of(name: str, text: str | None) -> tuple[int, ...] | None:
+    """Return the lengths that an option gives."""
     if text is None:
         return None
     try:

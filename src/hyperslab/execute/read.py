@@ -10,10 +10,11 @@ from typing import Any
 import numpy.typing as npt
 
 from hyperslab.errors import BudgetError, InternalError, InvalidInputError
-from hyperslab.execute import local
+from hyperslab.execute import local, recording
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.cutting import Cutting
 from hyperslab.execute.ledger import Account, Ledger, Meter, ReadRecord
+from hyperslab.execute.light import light_layout, light_selection
 from hyperslab.execute.recall import Recall
 from hyperslab.execute.run import Job, Run, Snapshot
 from hyperslab.execute.session import Session, check_kind
@@ -167,10 +168,38 @@ class _Reading:
         self.session.metrics.add(ledger)
 
     def tell(self, error: BaseException | None = None) -> None:
+        """Leave a record with those who record reads; learn from the read, and tell the sink."""
+        log, own = recording.active, self.store.record
+        if (log is not None or own is not None) and self.session.recorded:
+            ledger, tasks = self.meter.ledger, self.tasks
+            if error is not None or own is not None or len(tasks) > 1 or ledger.needed_bytes > recording.SMALL_BYTES:
+                self.hand_over(error)
+            elif log is not None:
+                # Written out, as this may take no longer than a microsecond: neither plan nor ReadRecord is made.
+                task, started_at, rows = tasks[0], self.started_at, log.rows
+                rows.append((task.url, task.layout, task.selection, ledger, started_at, self.options.method, None))
+                if started_at > log.due_at or len(rows) >= log.most:
+                    log.write()
+        # For others there is nothing to learn, nobody to tell: small reads of files are a matter of microseconds.
+        if self.session.sink is not None or not isinstance(self.store, LocalStore):
+            self._teach(error)
+
+    def hand_over(self, error: BaseException | None) -> None:
+        """Give the recorders rows that say which part of the read they are, and hold on to nothing large."""
+        told = recording.recorders(self.store.record) if self.session.recorded else ()
+        name, read = None if error is None else type(error).__name__, recording.new_numbers(1) if told else 0
+        for part, (task, pieces) in enumerate(zip(self.tasks, self.pieces, strict=True)):
+            layout, selection = light_layout(task.layout), light_selection(task.selection)
+            more = (read, part, _bytes_of(pieces), name)
+            row = (task.url, layout, selection, self.ledger, self.started_at, self.options.method, more)
+            for recorder in told:
+                recorder.rows.append(row)
+                if len(recorder.rows) >= recorder.most or self.started_at + self.ledger.seconds > recorder.due_at:
+                    recorder.write()
+
+    def _teach(self, error: BaseException | None) -> None:
         """Learn from a read that went well; tell the sink. What that raises does not stand before the read's error."""
         session = self.session
-        if session.sink is None and isinstance(self.store, LocalStore):
-            return  # nothing to learn, nobody to tell: small reads of files are a matter of microseconds
         try:
             if error is None and self.plan is not None and not self.plan.direct:
                 session.observe(self.store, self.plan, self.ledger, self.meter.ran_s)
@@ -266,8 +295,10 @@ def _begin(session: Session, tasks: Sequence[ReadTask], options: Options) -> lis
     try:
         for reading in readings if len(readings) > 1 else ():
             reading.admit()
-    except BudgetError:
+    except BudgetError as error:
         _give_up(readings)
+        for reading in readings:
+            reading.hand_over(error)
         raise
     return readings
 
@@ -423,17 +454,23 @@ def _ignore(job: Job) -> None:
 
 
 def _needed(reading: _Reading) -> int:
-    return sum([pieces.cells * pieces.layout.stored.itemsize for pieces in reading.pieces])
+    return sum([_bytes_of(pieces) for pieces in reading.pieces])
+
+
+def _bytes_of(pieces: Pieces) -> int:
+    return pieces.cells * pieces.layout.stored.itemsize
 
 
 def _by_store(tasks: Sequence[ReadTask]) -> Iterable[Sequence[ReadTask]]:
     if len(tasks) == 1:
         return (tasks,)
-    groups: dict[tuple[str | int, int], list[ReadTask]] = {}
+    groups: dict[tuple[Hashable, int], list[ReadTask]] = {}
     handles: dict[Hashable, list[Hashable]] = {}
     for task in tasks:
         # One bucket may be open with two logins; a directory is the same however often it was opened.
-        here = task.store.address if isinstance(task.store, LocalStore) else id(task.store)
+        here: Hashable = (
+            (task.store.address, task.store.record) if isinstance(task.store, LocalStore) else id(task.store)
+        )
         # Two handles of one array may be of different versions of it; arrays of one version of a file go together.
         version = id(task.snapshot) if task.layout.file is None else task.layout.file
         known = handles.setdefault((here, task.layout.keys), [])

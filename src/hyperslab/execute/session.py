@@ -9,6 +9,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.execute import recording
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.calling import Caller
 from hyperslab.execute.disk import DiskCache
@@ -110,6 +111,7 @@ class Session:
         self.profile = Profile.named(profile) if isinstance(profile, str) else profile
         self.prices = find_prices(prices, location=location) if isinstance(prices, str) else prices
         self.location, self.learn = location, learn
+        recording.start_as_environment_says()
         if isinstance(function, str) or (function is None and os.environ.get(URL_VARIABLE)):
             # Its key, if it has one, is in the environment.
             function = Function.from_environment(os.environ | ({URL_VARIABLE: function} if function else {}))
@@ -125,6 +127,8 @@ class Session:
         self.disk_cache, self.disk_cache_bytes = disk_cache, disk_cache_bytes
         self.disk = DiskCache(disk_cache, disk_cache_bytes) if disk_cache is not None else None
         self._threads = self._new_threads()
+        # Whether what is read goes to logs of reads.
+        self.recorded = True
         self._closed = False
         _sessions.add(self)
 
@@ -140,6 +144,7 @@ class Session:
         self.cache, self.indexes = _caches(0, 0)
         self._threads.close()
         self._knowledge.save()
+        recording.flush_all()
 
     @property
     def closed(self) -> bool:
@@ -175,6 +180,16 @@ class Session:
                 seconds=left.seconds,
             )
         return [Session(**settings) for _ in range(count)]
+
+    def apart(self, *, index_bytes: int) -> "Session":
+        """Return a session for what is read once, by no wish of the user's: no chunk is kept, no read is recorded.
+
+        Budget and metrics are this one's.
+        """
+        settings = self._settings() | {"cache_bytes": 0, "index_bytes": index_bytes, "disk_cache": None}
+        session = Session(**settings)
+        session.account, session.metrics, session.recorded = self.account, self.metrics, False
+        return session
 
     @property
     def compresses(self) -> bool:

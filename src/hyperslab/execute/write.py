@@ -21,7 +21,7 @@ from hyperslab.errors import (
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.retry import backoff_s
 from hyperslab.execute.session import Session, closed_meanwhile
-from hyperslab.store import LocalStore, Reply, Span, Store
+from hyperslab.store import Listed, LocalStore, Reply, Span, Store
 
 __all__ = ["StoreWriter", "versioned"]
 
@@ -44,6 +44,11 @@ class StoreWriter:
         self.session, self.store = session, store
         self._running: set[Future[Any]] = set()
         self._stopped = False
+
+    @property
+    def stopping(self) -> bool:
+        """Whether lanes are to end: one failed, or all were interrupted."""
+        return self._stopped
 
     def get(self, key: str, span: Span = None, *, limit_bytes: int | None = None, lookup: bool = False) -> Reply | None:
         """Return an object, or a range of it, with its version; None if it is not there. Metadata is a `lookup`."""
@@ -94,13 +99,19 @@ class StoreWriter:
 
     def keys(self, prefix: str) -> list[tuple[str, int]]:
         """Return all keys below `prefix` with the sizes of their objects, sorted."""
+        return self._list(lambda store: store.keys(prefix), partial(self.store.akeys, prefix))
+
+    def listing(self, prefix: str) -> list[Listed]:
+        """Return all keys below `prefix` with the sizes and versions of their objects, sorted."""
+        return self._list(lambda store: store.listing(prefix), partial(self.store.alisting, prefix))
+
+    def _list(self, local: Callable[[LocalStore], list[T]], remote: Callable[..., Any]) -> list[T]:
         store = self.store
         if isinstance(store, LocalStore):
-            found = self._retried(Ledger(lookups=1), lambda _: store.keys(prefix))
-        else:
-            ask = partial(store.akeys, prefix, timeout_s=self.session.timeout_s)
-            found = self._retried(Ledger(lookups=1), lambda _: self._wait(ask))
-            self._count(Ledger(lookups=max(0, -(-len(found) // _PAGE_NAMES) - 1)))
+            return self._retried(Ledger(lookups=1), lambda _: local(store))
+        ask = partial(remote, timeout_s=self.session.timeout_s)
+        found: list[T] = self._retried(Ledger(lookups=1), lambda _: self._wait(ask))
+        self._count(Ledger(lookups=max(0, -(-len(found) // _PAGE_NAMES) - 1)))
         return found
 
     def each(self, items: Iterable[Item], work: Callable[[Item], None], *, held_bytes: int) -> None:

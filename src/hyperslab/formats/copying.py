@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
+from math import prod
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -28,7 +29,7 @@ from hyperslab.formats.zarr.documents import change_document, dump, fetch_docume
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
 from hyperslab.formats.zarr.sizes import OBJECT_BYTES, choose_chunks
 from hyperslab.formats.zarr.v3 import FORMAT, parse_node
-from hyperslab.formats.zarr.write import edits_of
+from hyperslab.formats.zarr.write import edits_of, object_grid
 from hyperslab.layout import Layout
 from hyperslab.layout.checksums import crc32c
 from hyperslab.selection import Selection, Span
@@ -37,6 +38,9 @@ from hyperslab.store import LocalStore, Store
 __all__ = ["Place", "Readable", "ReadableGroup", "copy_tree", "member_place", "save_array", "seal_tree", "showing"]
 
 Progress = Callable[[int, int], None]
+# Writes the objects of an array with the cells of another one, but those at the places given, which are there; tells of
+# bytes, and returns how many objects were left out.
+Move = Callable[["Readable", ZarrArray, set[tuple[int, ...]], Done], int]
 
 # Groups inside of groups; a link may lead back up, and round and round.
 _MOST_DEPTH = 64
@@ -196,8 +200,12 @@ def copy_tree(
     *,
     overwrite: bool = False,
     progress: Progress | None = None,
+    move: Move | None = None,
 ) -> ArraySource | GroupSource:
-    """Copy an array, or a group with all below it; go on with a copy of the same that was interrupted."""
+    """Copy an array, or a group with all below it; go on with a copy of the same that was interrupted.
+
+    `move` is how cells are moved (default: object by object, each read as it is written).
+    """
     _check_apart(source, place, overwrite=overwrite)
     total = _nbytes(source) if progress is not None else 0
     lock, done = threading.Lock(), [0]
@@ -208,7 +216,7 @@ def copy_tree(
                 done[0] += nbytes
                 progress(done[0], total)
 
-    return _copy(source, place, _Manner(settings, tell, overwrite))
+    return _copy(source, place, _Manner(settings, tell, overwrite, move=move))
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +228,7 @@ class _Manner:
     overwrite: bool
     resuming: bool = False
     depth: int = 0
+    move: Move | None = None
 
     def inside(self, source: Any, *, begun: bool) -> "_Manner":
         """Return how a group's members are copied."""
@@ -261,6 +270,10 @@ def _copy_array(source: Readable, place: Place, manner: _Manner) -> ArraySource:
             tell(source.nbytes)
             return found
         there = stored_objects(place.writer(), found)
+    if manner.move is not None:
+        _tell_of(there, array, source, tell)
+        array.mark_copied(complete=not manner.move(source, array, there, tell))
+        return array.source
     whole = _everything(array.source.layout, _Reads(source, array.source.layout.dtype), threads=True)
     edits = edits_of(whole)
     if there:
@@ -268,6 +281,16 @@ def _copy_array(source: Readable, place: Place, manner: _Manner) -> ArraySource:
         edits = (edit for edit in edits if edit.coords not in there)
     array.write(whole, edits=edits, done=tell)
     return array.source
+
+
+def _tell_of(there: set[tuple[int, ...]], array: ZarrArray, source: Readable, tell: Done) -> None:
+    """Tell of the bytes of objects that are stored already."""
+    layout = array.source.layout
+    inside = [coords for coords in there if all(at < n for at, n in zip(coords, object_grid(layout), strict=True))]
+    if inside:
+        sides = [zip(coords, layout.object_shape, layout.shape, strict=True) for coords in inside]
+        cells = sum(prod([min(n, end - at * n) for at, n, end in each]) for each in sides)
+        tell(cells * source.nbytes // prod(layout.shape))
 
 
 def _copy_group(source: ReadableGroup, place: Place, manner: _Manner) -> GroupSource:

@@ -10,6 +10,7 @@ __all__ = [
     "CHILDREN_LIMIT",
     "PARTIAL",
     "Data",
+    "Listed",
     "Reply",
     "Span",
     "Store",
@@ -58,11 +59,26 @@ class Reply:
     requests: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """One object of a listing.
+
+    `version` is another one whenever the object was written anew; it is not an ETag. `modified_ns` is when that was, by
+    the store's clock, which may count in whole seconds.
+    """
+
+    key: str
+    nbytes: int
+    version: str
+    modified_ns: int
+
+
 @runtime_checkable
 class Store(Protocol):
     """A flat space of named objects. One call sends at most one request; nothing is retried here.
 
     `address` names the store without secrets: caches and profiles are keyed by it.
+    `record` is the log that its reads are recorded to, None for none.
     Stores pickle, and work in a forked child. Where `has_suffix` is False, the last n bytes of an
     object take two requests, one for its size: the reply says so.
     """
@@ -75,6 +91,9 @@ class Store(Protocol):
 
     @property
     def has_suffix(self) -> bool: ...
+
+    @property
+    def record(self) -> str | None: ...
 
     def get(
         self,
@@ -125,6 +144,14 @@ class Store(Protocol):
 
     async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
         """The same as `keys`, without blocking the running loop."""
+        ...
+
+    def listing(self, prefix: str, *, timeout_s: float | None = None) -> list[Listed]:
+        """Return what `keys` does, with the version of each object."""
+        ...
+
+    async def alisting(self, prefix: str, *, timeout_s: float | None = None) -> list[Listed]:
+        """The same as `listing`, without blocking the running loop."""
         ...
 
     def put(

@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 from weakref import WeakSet
@@ -23,6 +24,7 @@ from hyperslab.store.base import (
     CHILDREN_LIMIT,
     PARTIAL,
     Data,
+    Listed,
     Reply,
     Span,
     changed,
@@ -179,10 +181,14 @@ class LocalStore:
     scheme = "file"
     has_suffix = True
 
-    def __init__(self, root: str | os.PathLike[str], *, files: OpenFiles | None = None) -> None:
+    def __init__(
+        self, root: str | os.PathLike[str], *, files: OpenFiles | None = None, record: str | None = None
+    ) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self.address = "file://" + quote(os.fsencode(self.root))
         self._base = self.root.rstrip("/") + "/"
+        # The log that reads of this store are recorded to.
+        self.record = record
         self._files = _PROCESS_FILES if files is None else files
         self._mappings, self._handles = self._files.mappings, self._files.handles
 
@@ -190,7 +196,7 @@ class LocalStore:
         return f"LocalStore({self.root!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (LocalStore, (self.root,))
+        return (partial(LocalStore, record=self.record), (self.root,))
 
     def map(self, key: str) -> Mapped:
         """Return the file's bytes without copying them, as of now.
@@ -270,18 +276,19 @@ class LocalStore:
         return await _in_thread(self.children, prefix)
 
     def keys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
-        prefix = check_prefix(prefix)
-        found: list[tuple[str, int]] = []
-        with self._listing(prefix):
-            for seen, (path, nbytes) in enumerate(_walk(self._base + prefix)):
-                if seen >= CHILDREN_LIMIT:
-                    raise too_many(self._name(prefix))
-                if nbytes is not None:
-                    found.append((path[len(self._base) :], nbytes))
-        return sorted(found)
+        return sorted((key, about.st_size) for key, about in self._files_below(prefix))
 
     async def akeys(self, prefix: str, *, timeout_s: float | None = None) -> list[tuple[str, int]]:
         return await _in_thread(self.keys, prefix)
+
+    def listing(self, prefix: str, *, timeout_s: float | None = None) -> list[Listed]:
+        found = self._files_below(prefix)
+        # The time of an inode's last change cannot be set, as that of its contents can.
+        listed = [(key, about, f"{file_etag(about)}-{about.st_ctime_ns:x}") for key, about in sorted(found)]
+        return [Listed(key, about.st_size, version, about.st_ctime_ns) for key, about, version in listed]
+
+    async def alisting(self, prefix: str, *, timeout_s: float | None = None) -> list[Listed]:
+        return await _in_thread(self.listing, prefix)
 
     def put(
         self,
@@ -321,6 +328,17 @@ class LocalStore:
 
     async def adelete(self, key: str, *, timeout_s: float | None = None) -> None:
         await _in_thread(self.delete, key, timeout_s=timeout_s)
+
+    def _files_below(self, prefix: str) -> list[tuple[str, os.stat_result]]:
+        prefix = check_prefix(prefix)
+        found: list[tuple[str, os.stat_result]] = []
+        with self._listing(prefix):
+            for seen, (path, about) in enumerate(_walk(self._base + prefix)):
+                if seen >= CHILDREN_LIMIT:
+                    raise too_many(self._name(prefix))
+                if about is not None:
+                    found.append((path[len(self._base) :], about))
+        return found
 
     def _read(self, key: str, handle: _Handle, start: int, buffer: memoryview, if_match: str | None) -> str:
         if if_match is not None and if_match != handle.etag:
@@ -430,8 +448,8 @@ def _entries(folder: str) -> Iterator[os.DirEntry[str]]:
         yield from (entry for entry in entries if not entry.name.startswith(PARTIAL))
 
 
-def _walk(folder: str) -> Iterator[tuple[str, int | None]]:
-    """The files below a directory with their sizes, and the directories with None; links are followed."""
+def _walk(folder: str) -> Iterator[tuple[str, os.stat_result | None]]:
+    """The files below a directory with what is known of them, and the directories with None; links are followed."""
     todo = [(folder.rstrip("/"), frozenset[tuple[int, int]]())]
     while todo:
         here, above = todo.pop()
@@ -451,7 +469,7 @@ def _walk(folder: str) -> Iterator[tuple[str, int | None]]:
             if stat.S_ISDIR(about.st_mode):
                 todo.append((entry.path, inside))
             if regular or stat.S_ISDIR(about.st_mode):
-                yield entry.path, about.st_size if regular else None
+                yield entry.path, about if regular else None
 
 
 def _map(handle: _Handle) -> Mapped:

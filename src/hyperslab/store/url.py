@@ -30,7 +30,8 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None, *, create
     """Return the store that a URL or local path lies in, and the path within it.
 
     Nothing is sent. A local directory is a store of its own; a local file lies in its directory's.
-    With `create`, so is a directory that is not there yet: the first put makes it.
+    With `create`, so is a directory that is not there yet: the first put makes it. The option `record`, of every kind
+    of store, is the file that reads are recorded to.
 
     >>> locate("memory://scratch/run/3/")
     (RemoteStore('memory://scratch'), 'run/3')
@@ -40,35 +41,51 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None, *, create
         raise InvalidInputError(f"a URL or path is a string, got {type(url).__name__}")
     if not text or "\x00" in text:
         raise InvalidInputError("a URL or path must not be empty nor hold a NUL character")
+    options, record = _take_record(storage_options)
     found = _SCHEME.match(text)
     if found is None or not isinstance(url, str):
-        return _local(os.path.expanduser(text), storage_options, create)
+        return _local(os.path.expanduser(text), options, create, record)
     scheme, rest = found[1].lower(), text[found.end() :]
     if not found[2] and scheme != "file":
         if scheme in _KNOWN and not os.path.exists(text):
             raise InvalidInputError(f"a URL of {scheme} starts with '{scheme}://', got '{scheme}:/'")
-        return _local(text, storage_options, create)
+        return _local(text, options, create, record)
     if scheme == "file":
-        return _local(_file_path(text), storage_options, create)
+        return _local(_file_path(text), options, create, record)
     if scheme not in _KNOWN:
         raise InvalidInputError(f"{scheme}:// is not supported; use a path, or {', '.join(_SHOWN)}")
-    return _remote(scheme, text, rest, storage_options)
+    return _remote(scheme, text, rest, options, record)
 
 
-def _local(path: str, options: Mapping[str, Any] | None, create: bool) -> tuple[Store, str]:
+def _take_record(options: Mapping[str, Any] | None) -> tuple[Mapping[str, Any] | None, str | None]:
+    """Return the options of the kind of store, and the path that its reads are recorded to, checked."""
+    if not isinstance(options, Mapping) or "record" not in options:
+        return options, None
+    given = options["record"]
+    path = os.fspath(given) if isinstance(given, (str, os.PathLike)) else None
+    if not isinstance(path, str) or not path or "\x00" in path:
+        raise InvalidInputError(f"storage option 'record' is the path of a log, got {type(given).__name__}")
+    path = os.path.abspath(os.path.expanduser(path))
+    folder = os.path.dirname(path)
+    if os.path.isdir(path) or not os.access(path if os.path.exists(path) else folder, os.W_OK):
+        raise InvalidInputError(f"storage option 'record': {path!r} is no file that can be written; choose another")
+    return {name: value for name, value in options.items() if name != "record"}, path
+
+
+def _local(path: str, options: Mapping[str, Any] | None, create: bool, record: str | None) -> tuple[Store, str]:
     _no_options("a local path", options)
     # abspath, not realpath: links lead where the person who made them wanted.
     full = os.path.abspath(path)
     if os.path.isdir(full) or (create and not os.path.lexists(full)):
-        return LocalStore(full), ""
+        return LocalStore(full, record=record), ""
     if not os.path.exists(full):
         file = _file_above(full)
         if file is None:
             raise NotFoundError(f"there is no file or directory {full}")
         parent = os.path.dirname(file)
-        return LocalStore(parent), os.path.relpath(full, parent)
+        return LocalStore(parent, record=record), os.path.relpath(full, parent)
     parent, name = os.path.split(full)
-    return LocalStore(parent), name
+    return LocalStore(parent, record=record), name
 
 
 def _file_above(path: str) -> str | None:
@@ -90,7 +107,9 @@ def _file_path(text: str) -> str:
     return path
 
 
-def _remote(scheme: str, url: str, rest: str, options: Mapping[str, Any] | None) -> tuple[Store, str]:
+def _remote(
+    scheme: str, url: str, rest: str, options: Mapping[str, Any] | None, record: str | None
+) -> tuple[Store, str]:
     from hyperslab.store import backends, remote
 
     name, _, path = rest.partition("/")
@@ -99,7 +118,7 @@ def _remote(scheme: str, url: str, rest: str, options: Mapping[str, Any] | None)
         from hyperslab.store import http
 
         settings, inside = http.read_settings(url, options)
-        return remote.remote_store(backends.HttpBackend(settings)), inside
+        return remote.remote_store(backends.HttpBackend(settings), record), inside
     inside = _path(path)
     if scheme == "memory":
         backend = _memory(name, options)
@@ -109,7 +128,7 @@ def _remote(scheme: str, url: str, rest: str, options: Mapping[str, Any] | None)
         backend = _google(name, options)
     else:
         backend = _azure(name, options)
-    return remote.remote_store(backend), inside
+    return remote.remote_store(backend, record), inside
 
 
 def _memory(name: str, options: Mapping[str, Any] | None) -> "backends.Backend":

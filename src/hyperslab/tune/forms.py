@@ -53,7 +53,7 @@ class Form:
 class Shrink:
     """What share of its bytes a compressed chunk has, by the bytes of its cells: points (bytes, share), ascending.
 
-    >>> Shrink(((1024, 0.5), (4096, 0.25))).of(2048)
+    >>> round(Shrink(((1024, 0.5), (4096, 0.25))).of(2048), 6)
     0.375
     """
 

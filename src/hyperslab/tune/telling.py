@@ -90,7 +90,10 @@ def _several_facts(several: Several, itemsize: int) -> list[tuple[str, str]]:
     ]
     held_out = "" if several.held_out_times is None else f" ({_times(several.held_out_times)} on reads held out)"
     gain = f"reads cost {_times(several.times)} less than in the best single form{held_out}"
-    return [*found, ("together", f"{gain}; {say_bytes(round(several.stored_bytes))} are stored")]
+    spared = ((say_seconds, several.spared_seconds), (say_usd, several.spared_usd))
+    reads = " and ".join(f"{say(abs(1000 * each))} {'less' if each >= 0 else 'more'}" for say, each in spared)
+    pays = f"if it is worth storing {say_bytes(round(several.more_bytes))} more that 1,000 reads take {reads}"
+    return [*found, ("together", f"{gain}; {say_bytes(round(several.stored_bytes))} are stored"), ("pays", pays)]
 
 
 def values_of(findings: Findings, url: str, reads: int, held_out: int) -> dict[str, Any]:
@@ -130,7 +133,10 @@ def _several_values(several: Several) -> dict[str, Any]:
         "shares": list(several.shares),
         "times": several.times,
         "held_out_times": several.held_out_times,
+        "spared_seconds": several.spared_seconds,
+        "spared_usd": several.spared_usd,
         "stored_bytes": several.stored_bytes,
+        "more_bytes": several.more_bytes,
     }
 
 

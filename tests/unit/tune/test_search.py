@@ -10,12 +10,14 @@ from hypothesis import strategies as st
 
 from hyperslab.formats.zarr.sizes import choose_sizes
 from hyperslab.plan import CostModel, Prices, Profile
+from hyperslab.plan.render import shown_text
 from hyperslab.selection import parse
 from hyperslab.tune.advice import find_form
 from hyperslab.tune.figures import figures_of
 from hyperslab.tune.forms import Form, Shrink
 from hyperslab.tune.reads import reads_of
 from hyperslab.tune.search import Bounds, search
+from hyperslab.tune.telling import report_of
 
 SHAPE = (256, 128, 256)
 HALF = Shrink(((1024, 0.6), (65536, 0.5)))
@@ -148,8 +150,12 @@ def test_two_forms_serve_two_kinds_of_reads_better_than_one():
     keys += [np.s_[int(rng.integers(4000))] for _ in range(40)]
     reads = reads_of(shape, [parse(key, shape) for key in keys])
     now, model = _default(shape), _model()
-    several = find_form(reads, None, now, 4, model, HALF, copies=2).several
+    found = find_form(reads, None, now, 4, model, HALF, copies=2)
+    several = found.several
     assert several is not None
+    assert several.spared_seconds == pytest.approx(several.cost * (several.times - 1))  # as phi is 0
+    assert 0 < several.more_bytes < several.stored_bytes
+    assert "1,000 reads take" in shown_text(report_of(found, "memory://a/b", 80, 0))
     assert len(several.forms) == 2
     assert several.times > 1.3
     assert sum(several.shares) == pytest.approx(1)

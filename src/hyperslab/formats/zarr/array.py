@@ -1,31 +1,55 @@
-"""A Zarr array that can be changed: cells, attributes, completeness. What changes its shape is in `zarr_shape`."""
+"""A Zarr array that can be changed: cells, attributes, completeness. What changes its shape is in `shape`.
 
+Its layout may be changed in place by another process while cells are written here. So after its objects were put, a
+writer looks at the metadata again: where they say that a change is under way, it adds there what it wrote, so that this
+is moved once more; where the layout is another one already, it writes the same cells again, as they lie now. It also
+looks before it puts, if it has not done so within a moment: under the names of an old layout's objects there may be
+those of a later one.
+"""
+
+import random
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 from math import prod
 from typing import Any
 
-from hyperslab.errors import ConflictError, InvalidInputError, NotFoundError, UnsupportedError
+from hyperslab.errors import (
+    ConflictError,
+    FormatError,
+    IntegrityError,
+    InvalidInputError,
+    NotFoundError,
+    UnsupportedError,
+)
 from hyperslab.execute import Session, Snapshot
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats.source import ArraySource, join
+from hyperslab.formats.source import MAX_METADATA_BYTES, ArraySource, join, parse_document
 from hyperslab.formats.zarr import v2 as zarr_v2
 from hyperslab.formats.zarr import v3 as zarr_v3
 from hyperslab.formats.zarr.assignment import Assignment, assign_values
+from hyperslab.formats.zarr.change import Change, change_of, marked, same_layout
+from hyperslab.formats.zarr.claims import is_gone
 from hyperslab.formats.zarr.documents import change_attributes, change_document, dump, fetch_document
 from hyperslab.formats.zarr.objects import box_of_chunk, object_codec
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
-from hyperslab.formats.zarr.write import ObjectEdit, Objects, check_count, object_grid
+from hyperslab.formats.zarr.write import ObjectEdit, Objects, boxes_of, check_count, object_grid
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.layout.shards import parse_shard_index
-from hyperslab.selection import Points, Selection
+from hyperslab.selection import Box, Points, Selection
 from hyperslab.store import LocalStore, Store
 
 __all__ = ["Done", "ZarrArray", "check_format", "coords_of", "stored_objects"]
 
 Done = Callable[[int], None]
+
+# How long what was seen of the metadata is trusted when an object is put. A sweep of old objects takes longer.
+TRUST_S = 1.0
+# How long a writer waits for a change of layout that is about to end, before it makes it go on.
+_CLOSING_S = 10.0
+_TRIES = 64
 
 
 def check_format(form: str, url: str) -> None:
@@ -48,6 +72,11 @@ class ZarrArray:
         check_format(source.format, source.url)
         self.session, self.store, self.source, self.snapshot = session, store, source, snapshot
         self._document = document
+        self._looked_at_s = float("-inf") if document is None else time.monotonic()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another machine has another clock.
+        return {**self.__dict__, "_looked_at_s": float("-inf")}
 
     @property
     def key(self) -> str:
@@ -57,9 +86,14 @@ class ZarrArray:
     @property
     def document(self) -> dict[str, Any]:
         """The metadata document, as it was when it was first needed or last changed here."""
-        if self._document is None:
-            self._document = self.fetch()
-        return self._document
+        return self._learn() if self._document is None else self._document
+
+    def _learn(self) -> dict[str, Any]:
+        at_s, document = time.monotonic(), self.fetch()
+        if self.source.format == zarr_v3.FORMAT and not _placed_alike(self.parsed(document), self.source):
+            self._move_on(document)
+        self._document, self._looked_at_s = document, at_s
+        return document
 
     @property
     def seal(self) -> Seal | None:
@@ -105,20 +139,111 @@ class ZarrArray:
     def write(
         self, assignment: Assignment, *, edits: Iterable[ObjectEdit] | None = None, done: Done | None = None
     ) -> None:
-        """Carry an assignment out; if it was of every cell, the array is complete from then on."""
-        self.objects(self.writer()).assign(assignment, edits, done)
-        if assignment.covers and not self.source.layout.complete and self.seal is not None:
-            self.mark_complete()
+        """Carry an assignment out; if it was of every cell, the array is complete from then on.
 
-    def mark_complete(self) -> None:
-        """Say in the metadata that every object has been written."""
+        Where the array gets another layout meanwhile, all of it is carried out again, on that one.
+        """
+        for _ in range(_TRIES):
+            try:
+                self._write(assignment, edits, done)
+                return
+            except _MovedError as moved:
+                self._move_on(moved.document)
+                edits = None
+        raise ConflictError(f"{self.source.url!r} was given another layout again and again meanwhile; try again later")
+
+    def _write(self, assignment: Assignment, edits: Iterable[ObjectEdit] | None, done: Done | None) -> None:
+        if self.source.format != zarr_v3.FORMAT:
+            self.objects(self.writer()).assign(assignment, edits, done)
+            return
+        self._look_sometimes()
+        if assignment.pieces.layout is not self.source.layout:
+            assignment, edits = assignment.on(self.source.layout), None
+        try:
+            self.objects(self.writer(), fresh=self._look_sometimes).assign(assignment, edits, done)
+        except (IntegrityError, FormatError):
+            self._look()  # objects of an old layout may be gone
+            raise
+        self._settle(assignment)
+
+    def _settle(self, assignment: Assignment) -> None:
+        """Make sure that what was written stays, also if the layout is being changed."""
+        if assignment.covers and not self.source.layout.complete and self.seal is not None:
+            self.take(self._tell(boxes_of(assignment), completes=True))
+        elif change_of(self._look(), self.key) is not None:
+            self._tell(boxes_of(assignment), completes=False)
+
+    def _tell(self, boxes: list[Box], *, completes: bool) -> dict[str, Any]:
+        """Say in the metadata that these cells were written, if it is being changed; and that all have been."""
+        until_s = time.monotonic() + _CLOSING_S
         shape = self.source.layout.shape
 
         def edit(document: dict[str, Any], seal: Seal | None) -> tuple[dict[str, Any], Seal | None]:
-            self.check_shape(document, shape)
-            return document, replace(seal or Seal(), complete=shape, copying=None)
+            self._check_layout(document)
+            change = change_of(document, self.key)
+            if change is not None and change.target is not None and boxes:
+                if change.closing and time.monotonic() < until_s and not is_gone(change.token):
+                    raise _ClosingError(change)
+                # Whoever closes it may be gone: those who write next shall not wait for it again.
+                document = marked(document, replace(change.with_written(boxes), closing=False))
+            if completes:
+                self.check_shape(document, shape)
+                seal = replace(seal or Seal(), complete=shape, copying=None)
+            return document, seal
 
-        self.take(change_document(self.writer(), self.key, edit))
+        pause_s = 0.002
+        while True:
+            try:
+                return change_document(self.writer(), self.key, edit)
+            except _ClosingError:
+                time.sleep(random.uniform(0, pause_s))
+                pause_s = min(0.1, 1.5 * pause_s)
+
+    def _look(self) -> dict[str, Any]:
+        """Return the metadata document as it is stored now; raise _MovedError if it is of another layout."""
+        at_s = time.monotonic()
+        reply = self.writer().get(self.key, limit_bytes=MAX_METADATA_BYTES, lookup=True)
+        if reply is None:
+            raise NotFoundError(f"array {self.source.url!r} is gone")
+        document = parse_document(bytes(reply.data), self.key)
+        check_seal(document, self.key)
+        self._check_layout(document)
+        self._looked_at_s = at_s
+        return document
+
+    def _look_sometimes(self) -> None:
+        """The same, unless it was done a moment ago."""
+        if self._document is None:
+            self._learn()
+        elif time.monotonic() - self._looked_at_s >= TRUST_S:
+            self._look()
+
+    def _check_layout(self, document: dict[str, Any]) -> None:
+        if not same_layout(document, self.document):
+            raise _MovedError(document)
+
+    def _move_on(self, document: dict[str, Any]) -> None:
+        """Go on with another layout of the same array. Its shape stays as it is here: a handle is a snapshot."""
+        old, found = self.source.layout, self.parsed(document)
+        if found.layout.dtype != old.dtype or len(found.layout.shape) != len(old.shape):
+            raise ConflictError(f"{self.source.url!r} is another array by now; open it again")
+        self.source = replace(found, layout=replace(found.layout, shape=old.shape))
+        self._document, self._looked_at_s = document, time.monotonic()
+        self.snapshot.etags.clear()
+
+    def mark_complete(self) -> None:
+        """Say in the metadata that every object has been written."""
+        self.take(self._tell([], completes=True))
+
+    def mark_copied(self, *, complete: bool) -> None:
+        """Say in the metadata that all has been copied into the array; and, if so, that every object was written."""
+        if complete:
+            self.mark_complete()
+            return
+        document = change_document(
+            self.writer(), self.key, lambda found, seal: (found, replace(seal or Seal(), copying=None))
+        )
+        self.take(document)
 
     def check_shape(self, document: Mapping[str, Any], shape: tuple[int, ...]) -> None:
         """Raise ConflictError if the stored array has another shape than it had when it was opened."""
@@ -174,6 +299,31 @@ class ZarrArray:
         table = parse_shard_index(reply.data, index, reply.object_nbytes, key)
         absent = [inner for inner, offset in enumerate(table.offsets.tolist()) if offset < 0]
         return any(prod([b - a for a, b in box_of_chunk(layout, coords, inner)]) for inner in absent)
+
+
+class _MovedError(Exception):
+    """The array has another layout than the one that cells were written in."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        super().__init__("the layout was changed")
+        self.document = document
+
+
+class _ClosingError(Exception):
+    """A change of layout is about to end."""
+
+    def __init__(self, change: Change) -> None:
+        super().__init__(change.token)
+
+
+def _placed_alike(one: ArraySource, other: ArraySource) -> bool:
+    """Whether cells lie in the same places of the same objects, encoded by the same codecs."""
+    a, b = one.layout, other.layout
+    names = [None if layout.decoder is None else layout.decoder.names for layout in (a, b)]
+    same = (a.keys, a.chunks, a.object_shape, a.index, a.order, a.stored) == (
+        b.keys, b.chunks, b.object_shape, b.index, b.order, b.stored,
+    )  # fmt: skip
+    return same and names[0] == names[1]
 
 
 def stored_objects(writer: StoreWriter, source: ArraySource) -> set[tuple[int, ...]]:

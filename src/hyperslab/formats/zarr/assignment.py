@@ -59,12 +59,20 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Assignment:
-    """Pieces of chunks and the values for them: all in memory, or fetched by `source` as they are needed."""
+    """Pieces of chunks and the values for them: all in memory, or fetched by `source` as they are needed.
+
+    `selection` is what was cut into the pieces.
+    """
 
     pieces: Pieces
+    selection: Selection | Points
     source: Source | None
     cells: Cells | None = None
     fields: Fields = None
+
+    def on(self, layout: Layout) -> "Assignment":
+        """Return the same assignment to an array whose cells lie elsewhere."""
+        return replace(self, pieces=pieces_of(layout, self.selection))
 
     def load(self, numbers: Iterable[int]) -> _Block:
         """Return the values of the pieces with these numbers, which lie in one box."""
@@ -104,7 +112,7 @@ class Assignment:
 
 def assign_blocks(layout: Layout, selection: Selection, source: Source) -> Assignment:
     """Return the assignment of values that are fetched box by box; boxes are counted from the selection's start."""
-    return Assignment(pieces_of(layout, selection), source)
+    return Assignment(pieces_of(layout, selection), selection, source)
 
 
 def assign_values(layout: Layout, selection: Selection | Points, values: Any) -> Assignment:
@@ -118,13 +126,14 @@ def assign_values(layout: Layout, selection: Selection | Points, values: Any) ->
         selection = Selection((), (), (), fields=fields)
     if isinstance(selection, Points):
         flat, selection = _last_points(held.reshape(-1), selection)
-        return Assignment(pieces_of(layout, selection), None, flat, fields)
+        return Assignment(pieces_of(layout, selection), selection, None, flat, fields)
     canonical = selection.target(held)
     for axis, order in selection.orders:
         last = np.zeros(selection.axes[axis].count, np.int64)
         last[order] = np.arange(len(order))
         canonical = canonical.take(last, axis)
-    return Assignment(pieces_of(layout, replace(selection, orders=())), None, canonical, fields)
+    selection = replace(selection, orders=())
+    return Assignment(pieces_of(layout, selection), selection, None, canonical, fields)
 
 
 def _held_dtype(dtype: np.dtype[Any], fields: Fields) -> np.dtype[Any]:

@@ -11,14 +11,25 @@ import numpy as np
 
 from hyperslab.errors import ConflictError, HyperslabError, InvalidInputError, UnsupportedError
 from hyperslab.execute.write import StoreWriter
-from hyperslab.formats.source import ArraySource, GroupSource, join
+from hyperslab.formats.source import ArraySource, GroupSource, join, parse_document
 from hyperslab.formats.zarr.documents import plain_attributes
 from hyperslab.formats.zarr.metadata import MAX_LENGTH, MAX_NDIM
 from hyperslab.formats.zarr.seal import Seal
 from hyperslab.formats.zarr.sizes import LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
 from hyperslab.formats.zarr.v3 import parse_node
 
-__all__ = ["DOCUMENTS", "LEVEL", "LayoutName", "NewArray", "check_size", "clear_place", "create_array", "create_group"]
+__all__ = [
+    "DOCUMENTS",
+    "LEVEL",
+    "LayoutName",
+    "NewArray",
+    "check_size",
+    "clear_place",
+    "create_array",
+    "create_group",
+    "describe_array",
+    "shape_and_dtype",
+]
 
 LayoutName = Literal["default", "plain"]
 
@@ -41,6 +52,11 @@ class NewArray:
     fill_value: Any = 0
     dims: Sequence[str | None] | None = None
     attrs: Mapping[str, Any] | None = None
+
+
+def shape_and_dtype(new: NewArray) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return the shape and the type of cells that an array will have."""
+    return _shape(new.shape), _dtype(new.dtype)
 
 
 def create_array(
@@ -116,25 +132,39 @@ def _through_zarr(
     writer: StoreWriter, path: str, url: str, make: str, settings: dict[str, Any], seal: Seal | None
 ) -> dict[str, Any]:
     """Let zarr-python write the metadata through our store, and return it as it was stored."""
-    import zarr
-
     from hyperslab.formats.zarr.store import ZarrStore
 
     store = ZarrStore(writer, path, exclusive=True, seal=seal)
+    try:
+        _make(store, url, make, settings)
+    except ConflictError:
+        raise ConflictError(
+            f"{url!r} was created by another writer meanwhile; open it, or pass overwrite=True"
+        ) from None
+    return store.documents["zarr.json"]
+
+
+def describe_array(url: str, new: NewArray) -> dict[str, Any]:
+    """Return the metadata document that an array would get, without storing it."""
+    from zarr.storage import MemoryStore
+
+    held: dict[str, Any] = {}
+    _make(MemoryStore(held), url, "create_array", _settings(new))
+    return parse_document(held["zarr.json"].to_bytes(), "zarr.json")
+
+
+def _make(store: Any, url: str, make: str, settings: dict[str, Any]) -> None:
+    import zarr
+
     try:
         with warnings.catch_warnings():
             # That a type is not in Zarr's specification yet is said in the documentation of formats.
             warnings.simplefilter("ignore")
             getattr(zarr, make)(store, **settings)
-    except ConflictError:
-        raise ConflictError(
-            f"{url!r} was created by another writer meanwhile; open it, or pass overwrite=True"
-        ) from None
     except HyperslabError:
         raise
     except Exception as error:  # zarr-python has no one class of its own
         raise InvalidInputError(f"zarr-python cannot make {url!r}: {error}") from error
-    return store.documents["zarr.json"]
 
 
 def _settings(new: NewArray) -> dict[str, Any]:

@@ -11,7 +11,8 @@ import numpy as np
 from hyperslab.errors import ConflictError, InvalidInputError, NotFoundError
 from hyperslab.execute.write import StoreWriter, versioned
 from hyperslab.formats.source import MAX_METADATA_BYTES, join, parse_document
-from hyperslab.formats.zarr.seal import ATTRIBUTE, Seal, check_seal, sealed, unsealed_attributes
+from hyperslab.formats.zarr.change import RESERVED, user_attributes
+from hyperslab.formats.zarr.seal import Seal, check_seal, sealed, unsealed_attributes
 
 __all__ = ["Attributes", "Edit", "change_attributes", "change_document", "dump", "fetch_document", "plain_attributes"]
 
@@ -83,8 +84,8 @@ def plain_attributes(attrs: Mapping[str, Any] | None) -> dict[str, Any]:
 def _name(name: object) -> str:
     if not isinstance(name, str):
         raise InvalidInputError(f"an attribute's name is a string, not {name!r}")
-    if name == ATTRIBUTE:
-        raise InvalidInputError(f"the attribute {ATTRIBUTE!r} is the seal; choose another name")
+    if name in RESERVED:
+        raise InvalidInputError(f"the attribute {name!r} is {RESERVED[name]}; choose another name")
     return name
 
 
@@ -106,7 +107,7 @@ def change_attributes(
     writer: StoreWriter, path: str, form: str, sets: Mapping[str, Any], drops: Iterable[str]
 ) -> dict[str, Any]:
     """Set and drop attributes of an array or group; return all that it then has."""
-    wanted, unwanted = plain_attributes(sets), set(drops)
+    wanted, unwanted = plain_attributes(sets), set(drops) - RESERVED.keys()
     if form == "zarr2":
         return change_document(
             writer, join(path, ".zattrs"), lambda found, _: (_merged(found, wanted, unwanted), None), make=True
@@ -115,7 +116,7 @@ def change_attributes(
     def edit(found: Document, seal: Seal | None) -> tuple[Document, Seal | None]:
         return {**found, "attributes": _merged(unsealed_attributes(found), wanted, unwanted)}, seal
 
-    return unsealed_attributes(change_document(writer, join(path, "zarr.json"), edit))
+    return user_attributes(change_document(writer, join(path, "zarr.json"), edit))
 
 
 def _merged(found: Mapping[str, Any], sets: Mapping[str, Any], drops: set[str]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import json
 import threading
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,7 +14,7 @@ from hyperslab.layout import Layout
 from hyperslab.layout.codecs import ByteArray
 from hyperslab.layout.encode import ChunkEncoder, join_shard, split_shard
 
-__all__ = ["ChunkEdit", "ObjectCodec", "box_of_chunk", "object_codec"]
+__all__ = ["ChunkEdit", "ObjectCodec", "box_of_chunk", "chunks_of_object", "object_codec"]
 
 Cells = npt.NDArray[Any]
 
@@ -98,6 +98,13 @@ def _split(layout: Layout, old: ByteArray | None, key: str) -> list[ByteArray | 
         return [None] * layout.index.count
     exact = layout.chunk_nbytes if layout.plain else None
     return split_shard(layout.index, old, key, chunk_nbytes=exact)
+
+
+def chunks_of_object(layout: Layout, data: ByteArray, key: str) -> Iterator[tuple[int, Cells]]:
+    """Yield which chunk of its object each one is that is stored in it, and its cells."""
+    for inner, part in enumerate(_split(layout, data, key)):
+        if part is not None:
+            yield inner, _decoded(layout, part, key)
 
 
 def _changed(layout: Layout, edit: ChunkEdit, part: ByteArray | None, key: str) -> Cells:

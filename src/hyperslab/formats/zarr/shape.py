@@ -10,9 +10,7 @@ spoil what the other writes: it replaces an object only in the version that it s
 still there. Arrays of others have no place for a claim: they are given their new shape first, as a reservation.
 """
 
-import os
 import random
-import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +22,8 @@ import numpy as np
 from hyperslab.errors import ConflictError, InvalidInputError
 from hyperslab.formats.zarr.array import ZarrArray, stored_objects
 from hyperslab.formats.zarr.assignment import Assignment, assign_values
+from hyperslab.formats.zarr.claims import PATIENCE_S, drop_claim, new_claim
+from hyperslab.formats.zarr.claims import is_gone as _is_gone
 from hyperslab.formats.zarr.create import check_size
 from hyperslab.formats.zarr.documents import change_document
 from hyperslab.formats.zarr.seal import Seal, check_seal
@@ -33,14 +33,8 @@ from hyperslab.selection import Selection, Span
 
 __all__ = ["append", "resize"]
 
-# How long another writer's claim is respected, if nothing changes and it cannot be seen that the writer is gone.
-# Longer than a request may take, so that none of its deletions is still on its way.
-PATIENCE_S = 120.0
 # How long a claim that was found to hold is trusted when objects are deleted.
 _TRUST_S = 2.0
-
-# The claims that this process makes use of; one of its own that is not among them could not be given back.
-_in_use: set[str] = set()
 
 Shape = tuple[int, ...]
 Document = dict[str, Any]
@@ -227,25 +221,24 @@ class _Claim:
 
     def __init__(self, array: ZarrArray) -> None:
         self.array = array
-        self.name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(6).hex()}"
+        self.name = new_claim()
         self._trusted_until = 0.0
         self.document: Document = {}
         self.shape: Shape = ()
 
     def __enter__(self) -> "_Claim":
-        _in_use.add(self.name)
         try:
             self.document = self._wait()
             self.shape = tuple(self.document["shape"])
         except BaseException:
-            _in_use.discard(self.name)
+            drop_claim(self.name)
             raise
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
         if kind is not None:
             self._give_up()
-        _in_use.discard(self.name)
+        drop_claim(self.name)
 
     def check(self) -> None:
         """Raise ConflictError if another writer has taken over."""
@@ -321,19 +314,3 @@ class _Claim:
                     continue
             time.sleep(random.uniform(0, pause_s))
             pause_s = min(0.25, 1.5 * pause_s)
-
-
-def _is_gone(claim: str) -> bool:
-    """Whether a claim is of a process of this machine that has ended."""
-    host, pid, _ = (*claim.split(":"), "", "")[:3]
-    if host != socket.gethostname() or not pid.isdecimal():
-        return False
-    if int(pid) == os.getpid():
-        return claim not in _in_use
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return True
-    except (OSError, OverflowError):
-        return False
-    return False

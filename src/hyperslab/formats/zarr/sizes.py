@@ -34,8 +34,8 @@ def choose_sizes(
 ) -> tuple[Shape, Shape | None]:
     """Return the shape of chunks and of shards, None where each chunk is an object of its own.
 
-    What is given is taken; what is not is chosen to go with it. With `lone_bytes` there are no shards, but chunks of
-    about that size.
+    What is given is taken; what is not is chosen to go with it. With `shards` False there are none; with `lone_bytes`
+    neither, and chunks are of about that size.
 
     >>> choose_sizes((8192, 8192), 4)
     ((128, 128), (2048, 2048))
@@ -43,6 +43,8 @@ def choose_sizes(
     ((100,), None)
     """
     ndim = len(shape)
+    if shards is False:
+        shards, lone_bytes = None, lone_bytes or LONE_CHUNK_BYTES
     inner = None if chunks is None else _lengths("chunks", chunks, ndim)
     outer = None if shards is None else _lengths("shards", shards, ndim)
     if outer is not None and lone_bytes is not None:

@@ -7,10 +7,11 @@ from typing import Any, Literal
 
 from hyperslab.errors import MetadataError, UnsupportedError
 from hyperslab.formats.source import ArraySource, GroupSource, check_stored_name, join
+from hyperslab.formats.zarr.change import user_attributes
 from hyperslab.formats.zarr.codecs import Config, Encoding, encoding_v3, named_codec
 from hyperslab.formats.zarr.dtypes import DType, parse_dtype_v3, parse_fill
 from hyperslab.formats.zarr.metadata import attributes, check_chunks, dimension_names, lengths, shown
-from hyperslab.formats.zarr.seal import Seal, check_seal, unsealed_attributes
+from hyperslab.formats.zarr.seal import Seal, check_seal
 from hyperslab.layout.layout import ChunkKeys, Layout, ShardIndex
 
 __all__ = ["parse_node"]
@@ -71,7 +72,7 @@ def _array(document: dict[str, Any], url: str, path: str, key: str, seal: Seal |
 def _attributes(document: dict[str, Any], key: str) -> Mapping[str, Any]:
     """Return the user's attributes, the seal not among them."""
     attributes(document, key)
-    return unsealed_attributes(document)
+    return user_attributes(document)
 
 
 def _layout(document: dict[str, Any], path: str) -> Layout:

@@ -4,7 +4,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby, product
+from itertools import groupby, islice, product
 from math import prod
 from typing import Any
 
@@ -18,13 +18,16 @@ from hyperslab.formats.zarr.assignment import Assignment
 from hyperslab.formats.zarr.objects import ObjectCodec, box_of_chunk
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, PointPieces
+from hyperslab.selection import Box
 from hyperslab.store.base import CHILDREN_LIMIT
 
-__all__ = ["ObjectEdit", "Objects", "check_count", "edits_of", "object_grid"]
+__all__ = ["ObjectEdit", "Objects", "boxes_of", "check_count", "edits_of", "object_grid"]
 
 # How often a change is tried again because another writer was faster, and the longest pause before that.
 _TRIES = 64
 _MOST_PAUSE_S = 0.5
+# Objects that are named one by one when it is said what was written.
+_MOST_BOXES = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +67,31 @@ def _box_edits(pieces: BoxPieces, layout: Layout) -> Iterator[ObjectEdit]:
         yield ObjectEdit(tuple([at for at, _ in chosen]), inside)
 
 
+def boxes_of(assignment: Assignment) -> list[Box]:
+    """Return boxes that hold all assigned cells: one for each object, or one around them if there are many."""
+    layout = assignment.pieces.layout
+    coords = [edit.coords for edit in islice(edits_of(assignment), _MOST_BOXES + 1)]
+    if len(coords) <= _MOST_BOXES:
+        return [_object_box(layout, each, each) for each in coords]
+    pieces = assignment.pieces
+    if isinstance(pieces, PointPieces):
+        ends = [(int(axis.min()), int(axis.max())) for axis in pieces.grid_coords]
+    else:
+        assert isinstance(pieces, BoxPieces)
+        ends = [(min(part.chunks), max(part.chunks)) for part in pieces.parts]
+    low, high = (layout.object_of(tuple([each[end] for each in ends])) for end in (0, 1))
+    return [_object_box(layout, low, high)]
+
+
+def _object_box(layout: Layout, first: tuple[int, ...], last: tuple[int, ...]) -> Box:
+    """Return the cells from one object to another, cut at the shape."""
+    stops = zip(last, layout.object_shape, layout.shape, strict=True)
+    return Box(
+        tuple([at * whole for at, whole in zip(first, layout.object_shape, strict=True)]),
+        tuple([min((at + 1) * whole, length) for at, whole, length in stops]),
+    )
+
+
 def object_grid(layout: Layout) -> tuple[int, ...]:
     """Return how many objects there are along each axis."""
     return tuple([-(-n // whole) for n, whole in zip(layout.shape, layout.object_shape, strict=True)])
@@ -84,8 +112,9 @@ class Objects:
     """Writes the objects of one array.
 
     `guard`, where given, is called after an object was read and before it is replaced: it raises if this writer must
-    not go on. `old_shape` is what the array had before it grew: what stored chunks hold outside of that is left over
-    from before, and not taken for cells.
+    not go on. `fresh` is called before every put: it raises if the array has another layout by now. `old_shape` is what
+    the array had before it grew: what stored chunks hold outside of that is left over from before, and not taken for
+    cells.
     """
 
     def __init__(
@@ -96,10 +125,11 @@ class Objects:
         codec: ObjectCodec,
         *,
         guard: Callable[[], None] | None = None,
+        fresh: Callable[[], None] | None = None,
         old_shape: tuple[int, ...] | None = None,
     ) -> None:
         self.writer, self.layout, self.snapshot, self.codec = writer, layout, snapshot, codec
-        self.guard, self.old_shape = guard, old_shape
+        self.guard, self.fresh, self.old_shape = guard, fresh, old_shape
         self._nbytes = prod(layout.object_shape) * layout.dtype.itemsize
 
     def assign(
@@ -175,6 +205,8 @@ class Objects:
         )
 
     def _put(self, key: str, data: npt.NDArray[np.uint8], **conditions: Any) -> None:
+        if self.fresh is not None:
+            self.fresh()
         try:
             self.writer.put(key, data, **conditions)
         finally:

@@ -1,0 +1,85 @@
+"""From what was recorded, or given as keys, to the reads that a layout is sought for."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from hyperslab.errors import InvalidInputError
+from hyperslab.formats.zarr.sizes import Shape
+from hyperslab.plan import CostModel
+from hyperslab.tune.forms import Form, Shrink
+from hyperslab.tune.reads import Reads, reads_of
+from hyperslab.tune.search import search
+from hyperslab.workload import Workload
+
+__all__ = ["Wanted", "form_for", "given_workload", "reads_in"]
+
+# With fewer reads none is held out: there would be too few to learn from.
+_LEAST_SPLIT = 10
+
+
+class _Array(Protocol):
+    """An array as far as it is named and shaped."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def chunks(self) -> tuple[int, ...]: ...
+    @property
+    def shards(self) -> tuple[int, ...] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An array that is yet to be written."""
+
+    url: str
+    shape: Shape
+    dtype: np.dtype[Any]
+    shards: Shape | None = None
+
+    @property
+    def chunks(self) -> Shape:
+        """All of it, as long as nothing else is known."""
+        return self.shape
+
+
+def given_workload(array: _Array, given: Any) -> Workload:
+    """Return the reads of an array: of a workload, of a log, or made of keys."""
+    if isinstance(given, str | os.PathLike):
+        given = Workload.load(given)
+    if not isinstance(given, Workload | Iterable):
+        raise InvalidInputError(f"a workload is a log's path, a Workload or a list of keys, not {given!r}")
+    found = given.of(array) if isinstance(given, Workload) else Workload.from_keys(array, given)
+    if not len(found):
+        raise InvalidInputError(f"the workload has no reads of {array.url!r}; record some, or give keys")
+    return found
+
+
+def reads_in(workload: Workload, shape: Shape, held_out: float = 0.0) -> tuple[Reads, Reads | None]:
+    """Return the reads to learn from, and the share of them that is held out; of few, none is."""
+    parts = [workload]
+    if held_out and len(workload) >= _LEAST_SPLIT:
+        parts = list(workload.split(1 - held_out))
+    reads = [reads_of(shape, part.selections(), len(np.unique(part.records.fixed["process"]))) for part in parts]
+    if not len(reads[0]):
+        raise InvalidInputError("the reads of the workload take no cells")
+    return reads[0], reads[1] if len(reads) > 1 and len(reads[1]) else None
+
+
+def form_for(array: _Array, given: Any, model: CostModel, *, plain: bool) -> Form:
+    """Return the form that an array which is yet to be written should have; nothing is known of how it compresses."""
+    reads, _ = reads_in(given_workload(array, given), array.shape)
+    found = search(reads, array.dtype.itemsize, model, Shrink(), plain=plain)
+    if not found:
+        raise InvalidInputError(
+            f"no layout for {array.shape} cells of {array.dtype.itemsize} bytes was found; give chunks"
+        )
+    return found[0].form
