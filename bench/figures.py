@@ -29,7 +29,7 @@ def at_least(what: str, ratio: float, bar: float, note: str = "") -> Figure:
 
 def at_most(what: str, value: float, bar: float, unit: str = "×", note: str = "") -> Figure:
     """Return the figure for something that must stay small."""
-    return Figure(what, f"≤ {bar:g}{unit}", f"{value:.3g}{unit}{note}", value <= bar)
+    return Figure(what, f"≤ {bar:g}{unit}", f"{value:.3g}{unit}{note}", bool(value <= bar))
 
 
 def main(measure: Callable[[bool], Iterable[Figure]]) -> None:

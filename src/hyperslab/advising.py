@@ -1,6 +1,7 @@
 """Advice on how an array should lie, from what is read of it; and the way from advice to a changed array."""
 
 from math import inf
+from numbers import Real
 from typing import Any
 
 from hyperslab.array import Array, open
@@ -16,11 +17,14 @@ from hyperslab.tune.reads import Reads
 from hyperslab.tune.recorded import given_workload, reads_in
 from hyperslab.tune.sample import measure_shrink, sample_boxes
 from hyperslab.tune.telling import report_of, values_of
+from hyperslab.workload.place import clean_url
 
 __all__ = ["Advice", "advise"]
 
 # For indexes of shards, while a sample is read.
 _INDEX_BYTES = 1 << 24
+# Chunks that a sample takes at most: where each is an object of its own, each is a request.
+_MOST_CHUNKS, _MOST_OBJECTS = 1 << 14, 1 << 10
 
 
 class Advice:
@@ -33,6 +37,8 @@ class Advice:
         self.array, self.findings = array, findings
         self._reads = reads
         self._counts = reads.total, 0 if held_out is None else held_out.total
+        # A signature in a URL is for nobody who is told of the advice.
+        self._name = clean_url(array.url) if "://" in array.url else array.url
 
     @property
     def chunks(self) -> tuple[int, ...]:
@@ -72,17 +78,17 @@ class Advice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the advice as plain values, ready for JSON."""
-        return values_of(self.findings, self.array.url, *self._counts)
+        return values_of(self.findings, self._name, *self._counts)
 
     def __str__(self) -> str:
-        return shown_text(report_of(self.findings, self.array.url, *self._counts))
+        return shown_text(report_of(self.findings, self._name, *self._counts))
 
     def __repr__(self) -> str:
         told = "keep" if self.keep else f"chunks {self.chunks} shards {self.shards} {self.layout}"
-        return f"<hyperslab.Advice {self.array.url!r}: {told}>"
+        return f"<hyperslab.Advice {self._name!r}: {told}>"
 
     def _repr_html_(self) -> str:
-        return html_text(report_of(self.findings, self.array.url, *self._counts))
+        return html_text(report_of(self.findings, self._name, *self._counts))
 
 
 def advise(
@@ -119,10 +125,11 @@ def advise(
     opened = array if isinstance(array, Array) else open(array, storage_options=storage_options, session=session)
     if not isinstance(opened, Array):
         raise InvalidInputError(f"{opened.url!r} is a group; advice is given on one array at a time")
-    if layout not in (None, "default", "plain"):
-        raise InvalidInputError(f"layout is 'default' or 'plain', not {layout!r}")
-    if not 0 <= held_out < 1:
-        raise InvalidInputError(f"held_out is a share of the reads from 0 to below 1, not {held_out!r}")
+    _check(layout in (None, "default", "plain"), "layout is 'default' or 'plain'", layout)
+    _check(_is_number(held_out) and 0 <= held_out < 1, "held_out is a share from 0 to below 1", held_out)
+    _check(phi is None or (_is_number(phi) and phi >= 0), "phi is 0 or more, in seconds for a dollar", phi)
+    _check(_is_number(copies) and copies >= 1 and not copies % 1, "copies is how many layouts, 1 or more", copies)
+    _check(_is_number(storage_bytes) and storage_bytes > 0, "storage_bytes is a number of bytes", storage_bytes)
     if not opened.shape or not opened.size:
         raise InvalidInputError(f"{opened.url!r} has the shape {opened.shape}: there is nothing to cut into chunks")
     known, unknown = reads_in(given_workload(opened, workload), opened.shape, held_out)
@@ -135,10 +142,20 @@ def advise(
     return Advice(opened, findings, known, unknown)
 
 
+def _check(good: bool, what: str, given: Any) -> None:
+    if not good:
+        raise InvalidInputError(f"{what}, not {given!r}")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
 def _shrink(array: Array) -> Shrink:
     """Return how well the array's cells compress, by a sample of them."""
     layout = array.source.layout
-    boxes = sample_boxes(array.shape, layout.chunks, layout.stored.itemsize)
+    most = _MOST_OBJECTS if layout.index is None and layout.table is None else _MOST_CHUNKS
+    boxes = sample_boxes(array.shape, layout.chunks, layout.stored.itemsize, most)
     with array.session.apart(index_bytes=_INDEX_BYTES) as session:
         blocks = Array(array.source, array.store, session).read_boxes(boxes)
     return measure_shrink([block for block in blocks if not block.dtype.hasobject])

@@ -75,7 +75,9 @@ def open(
     check_kind("session", session, Session)
     session = default_session() if session is None else session
     store, path = locate(url, storage_options)
-    source = open_source(StoreReader(session, store), str(url), path)
+    # A signature behind the path of a web address is kept by the store: names of arrays are printed and logged.
+    name = str(url).partition("?")[0] if store.scheme == "http" else str(url)
+    source = open_source(StoreReader(session, store), name, path)
     if mode == "r+":
         check_format(source.format, source.url)
     return wrap(source, store, session, writable=mode == "r+")

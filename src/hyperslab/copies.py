@@ -39,6 +39,8 @@ class Copies:
         storage_options: Mapping[str, Any] | None = None,
         session: Session | None = None,
     ) -> None:
+        if isinstance(copies, str) or not isinstance(copies, Iterable):
+            raise InvalidInputError(f"copies are given as a list of arrays or URLs, got {copies!r}")
         self.copies = tuple(_opened(each, storage_options, session) for each in copies)
         if not self.copies:
             raise InvalidInputError("there must be a copy to read from; give one or more")

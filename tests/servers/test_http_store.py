@@ -2,8 +2,10 @@
 
 import functools
 import http.server
+import io
 import threading
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from support.conformance import Calls, Place, ReadConformance, check_wire_names, hostile_names
@@ -12,6 +14,7 @@ from support.s3proxy import Rule, S3Proxy
 from support.store_faults import DATA, Behind, ReadFaults
 from support.web import Web
 
+import hyperslab as hs
 from hyperslab.errors import AccessError, IntegrityError, InvalidInputError, NotFoundError, StoreError
 from hyperslab.store import locate
 
@@ -140,6 +143,17 @@ def test_logins(server, call, options, headers):
     assert other is not store
     with pytest.raises(AccessError, match="storage_options"):
         call.get(other, path)
+
+
+def test_what_is_told_of_an_array_has_no_signature(server):
+    data = io.BytesIO()
+    np.save(data, np.arange(12).reshape(3, 4))
+    server.fake.put("bucket/a.npy", data.getvalue())
+    server.fake.query = "signature=hush"
+    array = hs.open(f"{server.endpoint}/bucket/a.npy?signature=hush")
+    assert array[1, 2] == 6
+    assert array.name == "a.npy"
+    assert "hush" not in "".join([repr(array), array.url, str(array.explain[1]), str(array.explain[1].to_dict())])
 
 
 @both

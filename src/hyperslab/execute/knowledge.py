@@ -73,7 +73,7 @@ class Knowledge:
             profile = profile.with_concurrency(self.concurrency)
         prices = self.prices or prices_for(store.scheme, region=None, location=self.location, name=None)
         function = self._function_model(profile, prices) if calls else None
-        return _cached_model(profile, prices, phi, 1 if store.has_suffix else 2, function)
+        return _cached_model(profile, prices, phi, 1 if store.has_suffix else 2, function, store.scheme == "file")
 
     def _profile(self, store: "Store") -> Profile:
         if self.profile is not None:
@@ -170,6 +170,6 @@ def _typical_profile(scheme: str) -> Profile:
 
 @lru_cache(maxsize=64)
 def _cached_model(
-    profile: Profile, prices: Prices, phi: float, end_requests: int, function: FunctionModel | None
+    profile: Profile, prices: Prices, phi: float, end_requests: int, function: FunctionModel | None, mapped: bool
 ) -> CostModel:
-    return CostModel(profile, prices, phi, end_requests, function)
+    return CostModel(profile, prices, phi, end_requests, function, mapped)

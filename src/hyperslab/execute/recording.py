@@ -123,6 +123,8 @@ class _Opened:
         self.by_path: dict[str, Recorder] = {}
         # Those that are told of all reads, with how many `start`s there were without their `stop`.
         self.started: dict[str, int] = {}
+        # What the environment said, and was followed: a relative path is of the folder where it was first looked for.
+        self.said: set[str] = set()
         # Those of stores, by the path as it was written. Never closed: nobody says which read of a store is the last.
         self.kept: dict[str, Recorder] = {}
         # A lock of its own: a recorder that is being closed numbers what it still writes.
@@ -186,7 +188,10 @@ def stop(path: str) -> None:
 def start_as_environment_says() -> None:
     """Record to where the environment asks for it, from now on and until the process ends."""
     path = os.environ.get(VARIABLE)
-    if path and (full := os.path.realpath(os.path.expanduser(path))) not in _opened.started:
+    if not path or path in _opened.said:
+        return
+    _opened.said.add(path)
+    if (full := os.path.realpath(os.path.expanduser(path))) not in _opened.started:
         start(full)
 
 

@@ -127,6 +127,7 @@ class CostModel:
     """A profile, prices, and phi: how many seconds a dollar is worth.
 
     `end_requests` is how many requests it takes to read an object's end: its size may have to be asked for first.
+    `mapped` objects are files: of plain chunks the needed bytes are read, and no others.
     """
 
     profile: Profile
@@ -134,6 +135,7 @@ class CostModel:
     phi: float = 0.0
     end_requests: int = 1
     function: FunctionModel | None = None
+    mapped: bool = False
 
     def seconds(self, requests: Any, nbytes: Any, largest: Any = 0, calls: Calls | None = None) -> Any:
         """Predicted seconds of some requests, and calls beside them; `largest` is the bytes of the largest request."""

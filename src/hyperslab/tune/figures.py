@@ -69,6 +69,8 @@ def figures_of(
     `cold` is the share of shards whose index has to be read first; without it, as many as are met for the first time
     when the reads are made one after the other in one session.
     """
+    if form.plain and model.mapped:
+        return _mapped(form, reads, itemsize, model)
     ways = _ways(form, reads, itemsize, model, shrink)
     seconds, requests, nbytes = _cheapest(ways, model)
     chunks = _product([reads.reach(axis, size, 1).units for axis, size in enumerate(form.chunks)], len(reads))
@@ -85,6 +87,15 @@ def figures_of(
         nbytes = nbytes + lookups * index_bytes
     seconds = seconds + (0.0 if form.plain else model.decode_seconds(chunks, chunks * prod(form.chunks) * itemsize))
     return Figures(chunks, requests, nbytes, lookups, seconds, usd, _weighed(model, seconds, usd))
+
+
+def _mapped(form: Form, reads: Reads, itemsize: int, model: CostModel) -> Figures:
+    """Return what reads of plain chunks in files would cost: one access for each chunk, exactly the needed bytes."""
+    chunks = _product([reads.reach(axis, size, 1).units for axis, size in enumerate(form.chunks)], len(reads))
+    nbytes, requests = reads.cells * float(itemsize), chunks.astype(np.int64)
+    seconds = np.asarray(model.seconds(requests, nbytes, nbytes / np.maximum(requests, 1)), np.float64)
+    usd = np.asarray(model.usd(requests, nbytes), np.float64)
+    return Figures(chunks, chunks, nbytes, np.zeros(len(reads)), seconds, usd, _weighed(model, seconds, usd))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,33 +1,42 @@
 """A picture of advice: the reads, over the chunks as they lie now and as they would lie."""
 
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.plan.phrases import say_seconds, say_usd
 from hyperslab.tune.advice import Findings
+from hyperslab.tune.figures import Means
 from hyperslab.tune.forms import Form, Shape
 from hyperslab.tune.reads import Reads
+from hyperslab.workload.picture import shown_axes
 
 __all__ = ["draw"]
 
 _MOST_BOXES = 200
 # With more lines than this along an axis there is nothing but lines to be seen: then not every one is drawn.
 _MOST_LINES = 80
+# Letters that fit below a panel, side by side.
+_WIDTH = 64
 
 
 def draw(findings: Findings, reads: Reads, axes: Any = None) -> Any:
     """Draw two panels, on `axes` if two are given; return them."""
-    if axes is None:
-        axes = _new_axes()
+    axes = _new_axes() if axes is None else _checked(axes)
     shown = _two_axes(findings.shape, reads)
-    for ax, title, form, means in zip(
-        axes, ("now", "advised"), (findings.now, findings.best),
-        (findings.trained.now, findings.trained.best), strict=True,
-    ):  # fmt: skip
+    titles = ("now", "advised: stay as it is" if findings.keep else "advised")
+    forms, means = (findings.now, findings.best), (findings.trained.now, findings.trained.best)
+    for ax, title, form, mean in zip(axes, titles, forms, means, strict=True):
         _panel(ax, findings.shape, shown, form, reads)
-        ax.set_title(f"{title}: {means.chunks:,.1f} chunks, {1e3 * means.seconds:,.0f} ms a read", fontsize=10)
+        ax.set_title(f"{title}\n{_figures(mean)}".replace("$", r"\$"), fontsize=10, loc="left")
     return axes
+
+
+def _figures(means: Means) -> str:
+    dollars = f", {say_usd(means.usd)}" if means.usd else ""
+    return f"{means.chunks:,.1f} chunks, {say_seconds(means.seconds)}{dollars} a read"
 
 
 def _new_axes() -> Any:
@@ -35,56 +44,68 @@ def _new_axes() -> Any:
         from matplotlib.figure import Figure
     except ImportError:
         raise InvalidInputError("a picture needs matplotlib: pip install 'hyperslab[plot]'") from None
-    return Figure(figsize=(10, 5), layout="constrained").subplots(1, 2)
+    figure = Figure(figsize=(11, 5.5), layout="constrained")
+    figure.suptitle(
+        "red: reads; light lines: borders of chunks; dark lines: borders of shards", fontsize=9, x=0.01, ha="left"
+    )
+    return figure.subplots(1, 2)
 
 
-def _two_axes(shape: Shape, reads: Reads) -> tuple[int, int]:
-    """Return the axes that are drawn, upright and across: where reads differ most from single cells and from all."""
-    if len(shape) == 1:
-        return 0, 0
-    share = reads.weights @ (reads.counts / np.array(shape))
-    longest = np.array(shape) > 1
-    order = np.argsort(-(longest * (1 + np.minimum(share, 1 - share + 1e-9)) * np.log2(1 + np.array(shape))))
-    first, second = sorted(order[:2].tolist())
-    return first, second
+def _checked(axes: Any) -> list[Any]:
+    given = list(np.ravel(np.asarray(axes, object)))
+    if len(given) != 2 or not all(hasattr(ax, "add_collection") for ax in given):
+        raise InvalidInputError("advice is drawn on two axes of matplotlib, such as plt.subplots(1, 2)[1]")
+    return given
 
 
-def _panel(ax: Any, shape: Shape, shown: tuple[int, int], form: Form, reads: Reads) -> None:
+def _two_axes(shape: Shape, reads: Reads) -> tuple[int | None, int]:
+    """Return the axes that are drawn, upright and across; without the first, reads are drawn one below the other."""
+    found = shown_axes(shape, np.asarray(reads.weights @ (reads.counts / np.array(shape))))
+    if len(found) == 2:
+        return found[0], found[1]
+    return None, found[0] if found else 0
+
+
+def _panel(ax: Any, shape: Shape, shown: tuple[int | None, int], form: Form, reads: Reads) -> None:
     from matplotlib.collections import LineCollection, PatchCollection
     from matplotlib.patches import Rectangle
+    from matplotlib.ticker import MaxNLocator
 
     up, across = shown
-    height, width = (shape[up], shape[across]) if up != across else (1, shape[across])
+    some = reads.sample(_MOST_BOXES)
+    width, height = shape[across], len(some) if up is None else shape[up]
     grids = [(form.chunks, "0.75", 0.5)] + ([] if form.shards is None else [(form.shards, "0.35", 1.0)])
     for sizes, colour, line in grids:
         lines = _lines(width, sizes[across], height, upright=True)
-        if up != across:
+        if up is not None:
             lines += _lines(height, sizes[up], width, upright=False)
         ax.add_collection(LineCollection(lines, colors=colour, linewidths=line))
-    some = reads.sample(_MOST_BOXES)
-    boxes = [_box(start, count, up, across) for start, count in zip(some.starts, some.counts, strict=True)]
-    patches = [Rectangle((x - 0.5, y - 0.5), w, h) for x, y, w, h in boxes]
+    starts, counts = some.starts, some.counts
+    rows = (range(len(some)), [1] * len(some)) if up is None else (starts[:, up].tolist(), counts[:, up].tolist())
+    boxes = zip(starts[:, across].tolist(), counts[:, across].tolist(), *rows, strict=True)
     ax.add_collection(
-        PatchCollection(patches, facecolor=(0.8, 0.1, 0.1, 0.12), edgecolor=(0.7, 0, 0, 0.6), linewidth=0.6)
-    )
-    ax.set_xlim(-0.5, width - 0.5)
-    ax.set_ylim(height - 0.5, -0.5)
-    ax.set_xlabel(f"axis {across}")
-    ax.set_ylabel(f"axis {up}" if up != across else "")
-    ax.text(
-        0, -0.14, _caption(form, sparse=_step(width, form.chunks[across]) > 1 or _step(height, form.chunks[up]) > 1),
-        transform=ax.transAxes, fontsize=8, color="0.3", va="top",
+        PatchCollection(
+            [Rectangle((x, y), w, h) for x, w, y, h in boxes],
+            facecolor=(0.8, 0.1, 0.1, 0.12), edgecolor=(0.7, 0, 0, 0.6), linewidth=0.6,
+        )
     )  # fmt: skip
+    ax.set_xlim(0, width)
+    ax.set_ylim(height, 0)
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_ylabel("reads, one below the other" if up is None else f"axis {up} (cells)", fontsize=9)
+    if up is None:
+        ax.set_yticks([])
+    ax.tick_params(labelsize=8)
+    ax.set_xlabel(f"axis {across} (cells)\n{_caption(form, shape, shown)}", fontsize=9)
 
 
-def _caption(form: Form, *, sparse: bool) -> str:
-    shards = "" if form.shards is None else f", shards {form.shards} (dark lines)"
-    return f"red: reads; chunks {form.chunks}{', of which not every border is drawn' if sparse else ''}{shards}"
-
-
-def _box(start: Any, count: Any, up: int, across: int) -> tuple[int, int, int, int]:
-    x, w = int(start[across]), int(count[across])
-    return (x, 0, w, 1) if up == across else (x, int(start[up]), w, int(count[up]))
+def _caption(form: Form, shape: Shape, shown: tuple[int | None, int]) -> str:
+    drawn = [axis for axis in shown if axis is not None]
+    sparse = any(_step(shape[axis], form.chunks[axis]) > 1 for axis in drawn)
+    lines = [f"chunks {form.chunks}{', of which not every border is drawn' if sparse else ''}"]
+    lines += [] if form.shards is None else [f"shards {form.shards}"]
+    return "\n".join(fill(line, _WIDTH) for line in lines)
 
 
 def _step(length: int, size: int) -> int:
@@ -93,6 +114,5 @@ def _step(length: int, size: int) -> int:
 
 
 def _lines(length: int, size: int, other: int, *, upright: bool) -> list[list[tuple[float, float]]]:
-    ends = (-0.5, other - 0.5)
     places = range(0, length + 1, size * _step(length, size))
-    return [[(at - 0.5, end) if upright else (end, at - 0.5) for end in ends] for at in places]
+    return [[(at, end) if upright else (end, at) for end in (0, other)] for at in places]

@@ -24,6 +24,9 @@ _SHARES = -np.expm1(-_TIMES) / _TIMES
 _MOST_POINTS = 32
 # Cells that are evenly spaced, but not neighbours, are counted one by one up to so many; more of them about.
 _MOST_LISTED = 4096
+# Of more different reads, or of more cells that are listed for them, some stand for all: memory is bounded.
+_MOST_READS = 16_384
+_MOST_CELLS = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,10 +235,31 @@ def reads_of(shape: tuple[int, ...], selections: Sequence[Selection | Points], s
         taken = _points_as_cells(selection) if isinstance(selection, Points) else [(_row(selection), 1.0)]
         for row, weight in taken:
             rows[row] = rows.get(row, 0.0) + weight
-    weights = np.array(list(rows.values()), np.float64)
-    axes = tuple([_axis([row[number] for row in rows]) for number in range(len(shape))])
-    total = float(weights.sum())
-    return Reads(shape, weights / max(total, 1.0), axes, round(total), sessions)
+    total = sum(rows.values())
+    chosen = _some(list(rows))
+    weights = np.array([rows[row] for row in chosen], np.float64)
+    axes = tuple([_axis([row[number] for row in chosen]) for number in range(len(shape))])
+    return Reads(shape, weights / max(float(weights.sum()), 1e-300), axes, round(total), sessions)
+
+
+def _some(rows: list[tuple[_Row, ...]]) -> list[tuple[_Row, ...]]:
+    """Return all reads, or so many, evenly spread, as can be worked with."""
+    if not rows:
+        return rows
+    cells = sum([_cells_of(part) for row in rows for part in row])
+    most = min(len(rows), _MOST_READS, max(1, int(len(rows) * _MOST_CELLS / max(1, cells))))
+    return [rows[at] for at in np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64)).tolist()]
+
+
+def _cells_of(part: _Row) -> int:
+    """Return how many cells of a read are listed along an axis; of those that are neighbours, none is."""
+    if isinstance(part, bytes):
+        return len(part) // 8
+    return 0 if _is_span(part) else part[1]
+
+
+def _is_span(part: tuple[int, int, int]) -> bool:
+    return part[2] == 1 or part[1] > _MOST_LISTED
 
 
 def _row(selection: Selection) -> tuple[_Row, ...]:
@@ -256,7 +280,7 @@ def _axis(rows: Sequence[_Row]) -> _Axis:
     spans = np.zeros((len(rows), 3), np.int64)
     listed, cells = [], []
     for number, row in enumerate(rows):
-        if isinstance(row, tuple) and (row[2] == 1 or row[1] > _MOST_LISTED):
+        if isinstance(row, tuple) and _is_span(row):
             spans[number] = row
             continue
         found = Span(*row).indices() if isinstance(row, tuple) else np.frombuffer(row, np.int64)

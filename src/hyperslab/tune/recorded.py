@@ -55,7 +55,10 @@ def given_workload(array: _Array, given: Any) -> Workload:
     """Return the reads of an array: of a workload, of a log, or made of keys."""
     if isinstance(given, str | os.PathLike):
         given = Workload.load(given)
-    if not isinstance(given, Workload | Iterable):
+    if isinstance(given, tuple):
+        # As a list it would be read as several keys, one for each axis.
+        raise InvalidInputError(f"{given!r} is one key; a workload is a list of keys, such as [np.s_[0], np.s_[:, 5]]")
+    if not isinstance(given, Workload | Iterable) or isinstance(given, bytes):
         raise InvalidInputError(f"a workload is a log's path, a Workload or a list of keys, not {given!r}")
     found = given.of(array) if isinstance(given, Workload) else Workload.from_keys(array, given)
     if not len(found):
@@ -68,7 +71,7 @@ def reads_in(workload: Workload, shape: Shape, held_out: float = 0.0) -> tuple[R
     parts = [workload]
     if held_out and len(workload) >= _LEAST_SPLIT:
         parts = list(workload.split(1 - held_out))
-    reads = [reads_of(shape, part.selections(), len(np.unique(part.records.fixed["process"]))) for part in parts]
+    reads = [reads_of(shape, part.selections(shape), len(np.unique(part.records.fixed["process"]))) for part in parts]
     if not len(reads[0]):
         raise InvalidInputError("the reads of the workload take no cells")
     return reads[0], reads[1] if len(reads) > 1 and len(reads[1]) else None
@@ -76,6 +79,8 @@ def reads_in(workload: Workload, shape: Shape, held_out: float = 0.0) -> tuple[R
 
 def form_for(array: _Array, given: Any, model: CostModel, *, plain: bool) -> Form:
     """Return the form that an array which is yet to be written should have; nothing is known of how it compresses."""
+    if not array.shape:
+        raise InvalidInputError(f"{array.url!r} is of one cell: there is nothing to cut; leave the workload out")
     reads, _ = reads_in(given_workload(array, given), array.shape)
     found = search(reads, array.dtype.itemsize, model, Shrink(), plain=plain)
     if not found:

@@ -16,32 +16,56 @@ __all__ = ["SAMPLE_BYTES", "measure_shrink", "sample_boxes"]
 # What is read of an array at most, in so many boxes.
 SAMPLE_BYTES = 8 << 20
 _BOXES = 4
+# Chunks that lie across a box are fetched whole: so many times its bytes at most, if they are smaller than it.
+_MOST_FETCHED = 4
 _SIZES = (1 << 10, 1 << 13, 1 << 16, 1 << 19, 1 << 21)
 # Chunks of each size that are compressed, at most.
 _MOST_CHUNKS = 64
 
 
-def sample_boxes(shape: Shape, chunks: Shape, itemsize: int) -> list[tuple[slice, ...]]:
-    """Return boxes of an array to be looked at: spread over it, as far as can be of whole chunks.
+def sample_boxes(shape: Shape, chunks: Shape, itemsize: int, most_chunks: int = 1 << 14) -> list[tuple[slice, ...]]:
+    """Return boxes of an array to be looked at: spread over it, as far as can be of whole chunks, and of few of them.
 
     >>> sample_boxes((100, 100), (10, 10), 8)
     [(slice(0, 100, None), slice(0, 100, None))]
     """
-    if prod(shape) * itemsize <= SAMPLE_BYTES:
+    grid = tuple([-(-length // size) for length, size in zip(shape, chunks, strict=True)])
+    if prod(shape) * itemsize <= SAMPLE_BYTES and prod(grid) <= most_chunks:
         return [tuple(slice(0, length) for length in shape)]
-    sizes = choose_chunks(shape, itemsize, SAMPLE_BYTES // _BOXES)
-    sizes = tuple(
-        [min(n, -(-size // c) * c) if n > c else size for size, c, n in zip(sizes, chunks, shape, strict=True)]
-    )
-    if prod(sizes) * itemsize > 2 * SAMPLE_BYTES // _BOXES:
-        sizes = choose_chunks(shape, itemsize, SAMPLE_BYTES // _BOXES)
+    sizes = _box_sizes(shape, chunks, grid, itemsize, most_chunks // _BOXES)
+    # Boxes begin with chunks; within one, if they are parts of chunks.
+    inside = all(size <= c for size, c in zip(sizes, chunks, strict=True))
     # From near one corner to near the other, so that no axis is looked at in one place alone.
-    starts = [[(n - size) * at // (_BOXES - 1) // c * c for at in range(_BOXES)]
+    starts = [[_start((n - size) * at // (_BOXES - 1), c, c - size if inside else 0) for at in range(_BOXES)]
               for n, size, c in zip(shape, sizes, chunks, strict=True)]  # fmt: skip
     return [
         tuple([slice(row[at], min(row[at] + size, n)) for row, size, n in zip(starts, sizes, shape, strict=True)])
         for at in range(_BOXES)
     ]
+
+
+def _box_sizes(shape: Shape, chunks: Shape, grid: Shape, itemsize: int, most_chunks: int) -> Shape:
+    """Return the cells of a box: as far along all axes, or, where that takes too many chunks, of whole ones or one."""
+    nbytes = SAMPLE_BYTES // _BOXES
+    even = choose_chunks(shape, itemsize, nbytes)
+    whole = tuple(
+        [min(n, -(-size // c) * c) if n > c else size for size, c, n in zip(even, chunks, shape, strict=True)]
+    )
+    sizes = whole if prod(whole) * itemsize <= 2 * nbytes else even
+    one = tuple([min(n, c) for n, c in zip(shape, chunks, strict=True)])
+    touched = prod([-(-size // c) for size, c in zip(sizes, chunks, strict=True)])
+    if touched <= most_chunks and touched * prod(one) * itemsize <= _MOST_FETCHED * nbytes:
+        return sizes
+    fitting = nbytes // (prod(one) * itemsize)
+    if not fitting:
+        return choose_chunks(one, itemsize, nbytes)
+    counts = choose_chunks(grid, 1, min(most_chunks, fitting))
+    return tuple([min(n, count * c) for count, c, n in zip(counts, chunks, shape, strict=True)])
+
+
+def _start(cell: int, chunk: int, most: int) -> int:
+    """Return where a box begins that should begin at a cell: with its chunk, or at most so many cells further."""
+    return cell // chunk * chunk + min(cell % chunk, most)
 
 
 def measure_shrink(blocks: list[npt.NDArray[Any]]) -> Shrink:

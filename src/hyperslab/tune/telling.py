@@ -21,7 +21,7 @@ def report_of(findings: Findings, url: str, reads: int, held_out: int) -> Report
         ("array", f"{findings.shape}, cells of {say_count(findings.itemsize, 'byte')}"),
         ("reads", f"{reads:,}" + (f", and {held_out:,} held out" if held_out else "")),
         ("store", f"profile {findings.model.profile.name}, prices {findings.model.prices.name}"),
-        ("weighed by", say_phi(findings.model.phi)),
+        ("weighed by", _weighed_by(findings)),
         ("now", say_form(findings.now, findings.itemsize)),
         ("advice", _advice(findings)),
     ]
@@ -31,6 +31,12 @@ def report_of(findings: Findings, url: str, reads: int, held_out: int) -> Report
     if findings.several is not None:
         parts.append(Facts(tuple(_several_facts(findings.several, findings.itemsize))))
     return Report(f"Layout of {printable(url)}", tuple(parts))
+
+
+def _weighed_by(findings: Findings) -> str:
+    """Say what counts; where only dollars do and nothing has a price, that is time."""
+    free = isinf(findings.model.phi) and not findings.trained.now.usd and not findings.trained.best.usd
+    return say_phi(findings.model.phi) + ("; here nothing has a price, so time decides" if free else "")
 
 
 def say_form(form: Form, itemsize: int) -> str:

@@ -7,6 +7,7 @@ little-endian.
 import errno
 import fcntl
 import os
+import stat
 import struct
 import time
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hyperslab.errors import IntegrityError
+from hyperslab.errors import IntegrityError, InvalidInputError
 from hyperslab.layout.checksums import crc32c
 
 __all__ = ["MAGIC", "MOST_PAYLOAD_BYTES", "Skipped", "append", "begins_like_a_log", "frame", "payloads"]
@@ -77,9 +78,16 @@ def _lock(fd: int) -> None:
 
 def begins_like_a_log(path: str) -> bool:
     """Whether the file is empty, or begins as logs do: nothing is appended to a file of another kind."""
-    with open(path, "rb") as file:
-        head = file.read(len(MAGIC))
-    return MAGIC.startswith(head) if len(head) < len(MAGIC) else head == MAGIC
+    fd = _open(path)
+    try:
+        return stat.S_ISREG(os.fstat(fd).st_mode) and MAGIC.startswith(os.pread(fd, len(MAGIC), 0))
+    finally:
+        os.close(fd)
+
+
+def _open(path: str) -> int:
+    # Not blocking: a pipe that nobody writes to would be waited for.
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
 
 def payloads(path: str, skipped: Skipped) -> Iterator[bytes]:
@@ -88,9 +96,12 @@ def payloads(path: str, skipped: Skipped) -> Iterator[bytes]:
     A frame that is torn or damaged is given up at its magic, not at the length that it claims: the next may begin
     anywhere after it.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = _open(path)
     try:
-        size, at, wasted = os.fstat(fd).st_size, 0, 0
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise InvalidInputError(f"{path!r} is not a file; give the file of a log")
+        size, at, wasted = status.st_size, 0, 0
         while (found := _find(fd, at, size)) is not None:
             skipped.bytes += found - at
             payload, tried = _payload(fd, found, size)

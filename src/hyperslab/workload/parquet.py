@@ -1,25 +1,45 @@
 """Workloads as Parquet files: one row for each read, for whatever else reads Parquet. Needs pyarrow."""
 
 import json
-from collections.abc import Sequence
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from hyperslab.errors import FormatError, InvalidInputError, NotFoundError
+from hyperslab.errors import FormatError, InvalidInputError
 from hyperslab.workload.frames import Skipped
-from hyperslab.workload.records import COUNTS, FIXED, MOST_AXES, SECONDS, KnownArray, Process, Records, joined
+from hyperslab.workload.records import COUNTS, FIXED, MOST_AXES, SECONDS, KnownArray, Process, Records
 
-__all__ = ["read_parquet", "write_parquet"]
+__all__ = ["is_parquet", "read_parquet", "write_parquet"]
 
 _MISSING = "Parquet files need pyarrow; install it with: pip install 'hyperslab[workload]'"
 _MARK = b"hyperslab.workload"
+_VERSION = 1
+_MAGIC = b"PAR1"
 # What of a read is a place in a table, and the columns that stand for it.
 _CODES = ("array", "process", "method", "error")
 _ARRAY = ("url", "shape", "dtype", "itemsize", "chunks", "shards")
 _PROCESS = ("host", "pid", "run")
 _AXES = ("start", "count", "step")
+_TEXTS = ("url", "dtype", "host", "run", "method", "error")
+_LISTS = ("shape", "chunks", "shards", *_AXES, "cells")
+_COLUMNS = (*_ARRAY, *_PROCESS, *[name for name in FIXED if name not in ("array", "process")], *_AXES, "cells")
 _ROWS_AT_ONCE = 65_536
+# Columns are packed so well that a small file may hold more numbers than there is memory for.
+_MOST_NUMBERS = 1 << 29
+
+
+def is_parquet(path: str) -> bool:
+    """Whether a file is a Parquet file, by its name or by its first bytes."""
+    if path.lower().endswith((".parquet", ".pq")):
+        return True
+    if not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
 
 
 def write_parquet(path: str, records: Records, skipped: Skipped) -> None:
@@ -40,28 +60,64 @@ def write_parquet(path: str, records: Records, skipped: Skipped) -> None:
     ends = np.cumsum(np.where(records.step < 0, records.count, 0), dtype=np.int64)
     cells = np.concatenate([np.zeros(1, np.int64), ends])[records.bounds]
     columns["cells"] = arrow.LargeListArray.from_arrays(cells, records.cells)
-    told = json.dumps({"version": 1, "skipped_frames": skipped.frames, "skipped_bytes": skipped.bytes})
+    told = json.dumps({"version": _VERSION, "skipped_frames": skipped.frames, "skipped_bytes": skipped.bytes})
     table = arrow.table(columns).replace_schema_metadata({_MARK: told.encode()})
+    # Under another name until it is whole: it may take the place of one of the files that it was made of.
+    part = f"{path}.{secrets.token_hex(8)}.part"
     try:
-        parquet.write_table(table, path, compression="zstd", row_group_size=_ROWS_AT_ONCE)
+        parquet.write_table(table, part, compression="zstd", row_group_size=_ROWS_AT_ONCE)
+        os.replace(part, path)
     except OSError as error:
-        raise InvalidInputError(f"{path!r} cannot be written: {error}") from None
+        why = os.strerror(error.errno) if error.errno else str(error)
+        raise InvalidInputError(f"{path!r} cannot be written: {why}; choose another file") from None
+    finally:
+        with suppress(OSError):
+            os.unlink(part)
 
 
-def read_parquet(path: str, skipped: Skipped) -> Records:
-    """Return the records of a file that `write_parquet` made; add to `skipped` what its logs lacked."""
+def read_parquet(path: str, skipped: Skipped) -> Iterator[Records]:
+    """Yield the records of a file that `write_parquet` made; add to `skipped` what its logs lacked."""
     arrow, parquet = _pyarrow()
     try:
         with parquet.ParquetFile(path) as file:
+            _check_columns(arrow, file)
             told = json.loads((file.schema_arrow.metadata or {})[_MARK])
-            parts = [_records(batch).checked() for batch in file.iter_batches(_ROWS_AT_ONCE)]
-            skipped.frames += int(told["skipped_frames"])
-            skipped.bytes += int(told["skipped_bytes"])
+            if told["version"] != _VERSION:
+                raise ValueError(f"version {told['version']!r} is not known")
+            skipped.frames += _count(told["skipped_frames"])
+            skipped.bytes += _count(told["skipped_bytes"])
+            for batch in file.iter_batches(_ROWS_AT_ONCE):
+                yield _records(batch).checked()
     except FileNotFoundError:
-        raise NotFoundError(f"there is no file {path!r}") from None
-    except (arrow.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
+        raise
+    except (
+        arrow.ArrowException, OSError, KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError,
+    ) as error:  # fmt: skip
         raise FormatError(f"{path!r} is no workload that `to_parquet` has written: {error}") from None
-    return joined(parts)
+
+
+def _check_columns(arrow: Any, file: Any) -> None:
+    """Refuse a file whose columns are others than those of workloads, or too long, before they are read."""
+    schema, whole = file.schema_arrow, arrow.int64()
+    lists, texts = (arrow.large_list(whole), arrow.list_(whole)), (arrow.string(), arrow.large_string())
+    for name in _COLUMNS:
+        at = schema.get_field_index(name)
+        if at < 0:
+            raise ValueError(f"it has no column {name!r}, or two of them")
+        kind = schema.field(at).type
+        known = lists if name in _LISTS else texts if name in _TEXTS else (whole,)
+        if kind not in ((arrow.float64(),) if name in SECONDS else known):
+            raise ValueError(f"its column {name!r} is {kind}")
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    numbers = sum(group.column(number).num_values for group in groups for number in range(group.num_columns))
+    if numbers > _MOST_NUMBERS:
+        raise ValueError(f"it holds {numbers:,} values, more than are read at once")
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 62:
+        raise ValueError(f"{value!r} is no count")
+    return value
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -88,6 +144,9 @@ def _looked_up(arrow: Any, values: Sequence[Any], places: Any, name: str) -> Any
 
 def _records(batch: Any) -> Records:
     columns = {name: batch.column(name) for name in batch.schema.names}
+    for name in ("shape", "chunks", "shards"):
+        if (columns[name].value_lengths().fill_null(0).to_numpy(zero_copy_only=False) > MOST_AXES).any():
+            raise ValueError("an array has too many axes")
     fixed = {
         name: _flat(columns[name], np.float64 if name in SECONDS else np.int64) for name in FIXED if name not in _CODES
     }

@@ -75,7 +75,7 @@ class Log:
 
     def __init__(self, path: str) -> None:
         self.path, self.most = path, _MOST_WAITING
-        self._warned = False
+        self._warned = self._refused = False
         self._start()
 
     def _start(self) -> None:
@@ -111,6 +111,10 @@ class Log:
             if self._process is None:
                 self._process = _this_process(os.getpid())
                 recording.at_exit_of_worker()
+                self._refused = not _is_log(self.path)
+            if self._refused:
+                self.rows.clear()
+                raise InvalidInputError("it is not a log; choose another file, or delete it")
             while self.rows:
                 for batch in _batches(self.rows):
                     payload = encode(batch, self._process, recording.new_numbers(len(batch)))
@@ -124,11 +128,23 @@ class Log:
         if self._warned:
             return
         self._warned = True
-        why = error.strerror if isinstance(error, OSError) and error.strerror else f"{type(error).__name__}: {error}"
+        why = f"{type(error).__name__}: {error}"
+        if isinstance(error, OSError) and error.strerror:
+            why = error.strerror
+        elif isinstance(error, InvalidInputError):
+            why = str(error)
         try:
             warnings.warn(f"reads are not recorded to {self.path!r}: {why}", RuntimeWarning, stacklevel=2)
         except Warning:
             return  # where warnings are errors, this one still is none of the read's
+
+
+def _is_log(path: str) -> bool:
+    """Whether frames may be appended: not to a file of another kind, which a setting may name by mistake."""
+    try:
+        return begins_like_a_log(path)
+    except OSError:
+        return True  # not there yet; or what is wrong with it is said by appending
 
 
 @cache

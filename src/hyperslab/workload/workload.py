@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -11,8 +12,9 @@ import numpy.typing as npt
 from hyperslab.errors import FormatError, InvalidInputError, NotFoundError
 from hyperslab.selection import Axis, Picks, Points, Selection, Span, parse
 from hyperslab.workload.columns import decode
-from hyperslab.workload.frames import Skipped, payloads
+from hyperslab.workload.frames import Skipped, begins_like_a_log, payloads
 from hyperslab.workload.packing import Ints
+from hyperslab.workload.parquet import is_parquet, read_parquet, write_parquet
 from hyperslab.workload.place import clean_url
 from hyperslab.workload.records import KnownArray, Records, joined
 from hyperslab.workload.written import records_of
@@ -68,12 +70,12 @@ class Workload:
             raise InvalidInputError("give the paths of one log or more")
         parts, skipped = list[Records](), Skipped()
         nbytes = 0
-        for path in paths:
-            for part in _read(os.fspath(path), skipped):
+        for path in map(_checked, paths):
+            for part in _read(path, skipped):
                 parts.append(part)
                 nbytes += part.nbytes
                 if nbytes > _MOST_BYTES:
-                    raise InvalidInputError(f"{os.fspath(path)!r} holds too many reads at once; load fewer logs")
+                    raise InvalidInputError(f"{path!r} holds too many reads at once; load fewer logs")
         return cls(joined(parts).in_order(), skipped.frames, skipped.bytes)
 
     @classmethod
@@ -85,6 +87,8 @@ class Workload:
         >>> Workload.from_keys(a, [np.s_[0], np.s_[:, 5]]).boxes()[1].tolist()
         [[1, 40], [30, 1]]
         """
+        if not isinstance(keys, Iterable):
+            raise InvalidInputError(f"keys are given as a list, such as [np.s_[0], np.s_[:, 5]]; got {keys!r}")
         names = array.dtype.names
         chosen = [key if isinstance(key, (Selection, Points)) else parse(key, array.shape, names) for key in keys]
         return cls(records_of(_known(array), chosen))
@@ -98,34 +102,50 @@ class Workload:
     @property
     def arrays(self) -> Mapping[str, KnownArray]:
         """What is known of each array, by its url; of one that changed, as it was when it was read last."""
-        places = self.records.fixed["array"]
-        found: dict[str, KnownArray] = {}
-        # Reads are in the order of their times.
-        last = {int(place): at for at, place in enumerate(places.tolist())} if len(places) else {}
-        for place in sorted(last, key=last.__getitem__):
-            array = self.records.arrays[place]
-            found.pop(array.url, None)
-            found[array.url] = array
-        return dict(sorted(found.items()))
+        last = self._last_reads()
+        read = np.flatnonzero(last >= 0)
+        known = [self.records.arrays[place] for place in read[np.argsort(last[read])].tolist()]
+        return dict(sorted({array.url: array for array in known}.items()))
+
+    def _last_reads(self) -> Ints:
+        """Return which read was the last of each array that the records name, -1 where there is none."""
+        last = np.full(len(self.records.arrays), -1, np.int64)
+        # Reads are in the order of their times, and the last of those that go to one place stays there.
+        last[self.records.fixed["array"]] = np.arange(len(self))
+        return last
 
     def of(self, array: str | os.PathLike[str] | _Array) -> "Workload":
         """Return the reads of one array, named by its url or opened.
 
         If its url is not in the log, but exactly one array of the same shape is, that one was moved.
         """
-        is_url = isinstance(array, (str, os.PathLike))
-        url = clean_url(os.fspath(array) if isinstance(array, (str, os.PathLike)) else array.url)
-        arrays = self.arrays
+        if isinstance(array, (str, os.PathLike)):
+            given, shape = os.fspath(array), None
+        elif hasattr(array, "url") and hasattr(array, "shape"):
+            given, shape = array.url, tuple(array.shape)
+        else:
+            raise InvalidInputError(f"an array is named by its url, or opened; got {type(array).__name__}")
+        url, arrays = clean_url(given), self.arrays
         if url not in arrays:
-            same = [] if is_url else [known.url for known in arrays.values() if known.shape == array.shape]  # type: ignore[union-attr]
+            same = [known.url for known in arrays.values() if known.shape == shape]
             if len(same) != 1:
                 raise NotFoundError(f"no read of {url!r} was recorded; there are reads of {_listed(list(arrays))}")
             url = same[0]
-        return self.only(url)
+        return self.only(url, None if shape is None else len(shape))
 
-    def only(self, url: str) -> "Workload":
-        """Return the reads of the array that `arrays` has under this very url."""
-        mine = np.array([known.url == url for known in self.records.arrays], bool)
+    def only(self, url: str, axes: int | None = None) -> "Workload":
+        """Return the reads of the array that `arrays` has under this very url.
+
+        Where arrays of one url had different numbers of axes, one after the other, these are the reads of those with
+        as many as `axes`, or as the last of them, if none had as many.
+        """
+        known = self.records.arrays
+        counts = {len(each.shape) for each, last in zip(known, self._last_reads(), strict=True)
+                  if each.url == url and last >= 0}  # fmt: skip
+        if len(counts) > 1:
+            axes = axes if axes in counts else len(self.arrays[url].shape)
+            counts = {axes}
+        mine = np.array([each.url == url and len(each.shape) in counts for each in known], bool)
         return replace(self, records=self.records.take(mine[self.records.fixed["array"]]))
 
     @property
@@ -136,14 +156,22 @@ class Workload:
             raise InvalidInputError(
                 f"the reads are of {len(arrays):,} arrays; choose one by `of`: {_listed(list(arrays))}"
             )
-        return next(iter(arrays.values()))
+        (array,) = arrays.values()
+        if len(self.records.start) != len(self) * len(array.shape):
+            raise InvalidInputError(f"{array.url!r} had other numbers of axes before; choose the last ones by `of`")
+        return array
 
-    def selections(self) -> list[Selection | Points]:
-        """Return what was read of the one array, cut to its shape.
+    def selections(self, shape: tuple[int, ...] | None = None) -> list[Selection | Points]:
+        """Return what was read of the one array, cut to its shape, or to the one that it has now.
 
         A selection is of the cells that were read: all axes, ascending. Long lists may be thinned: see `thinned`.
         """
-        records, shape = self.records, self.array.shape
+        records, known = self.records, self.array.shape
+        shape = known if shape is None else shape
+        if len(shape) != len(known):
+            raise InvalidInputError(
+                f"what was read had {len(known)} axes, and the array has {len(shape)} now; record its reads anew"
+            )
         points, bounds = records.fixed["points"].tolist(), records.bounds.tolist()
         return [
             _points(records, first, shape) if is_points else _selection(records, first, shape)
@@ -177,7 +205,7 @@ class Workload:
         that follow one another are alike: chosen one by one, what is held out would be known already. The last part
         alone may be another phase of the work.
         """
-        if not 0 < share < 1:
+        if not _is_share(share):
             raise InvalidInputError(f"a share lies between 0 and 1, not {share!r}")
         if len(self) < 2:
             raise InvalidInputError(f"{len(self)} reads cannot be split; record more")
@@ -197,32 +225,45 @@ class Workload:
         """Draw the reads of one array: where they are, and their commonest shapes; return the figure."""
         from hyperslab.workload.picture import draw
 
-        return draw(self.only(self.array.url), figure)
+        urls = list(self.arrays)
+        chosen = self.only(urls[0]) if len(urls) == 1 else self
+        return draw(chosen, figure)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the reads as a Parquet file, one row each; needs pyarrow. `load` gives the same again."""
-        from hyperslab.workload.parquet import write_parquet
+        write_parquet(_checked(path), self.records, Skipped(self.skipped_frames, self.skipped_bytes))
 
-        write_parquet(os.fspath(path), self.records, Skipped(self.skipped_frames, self.skipped_bytes))
+
+def _checked(path: Any) -> str:
+    given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if not isinstance(given, str) or not given or "\0" in given:
+        raise InvalidInputError(f"a log is named by its path, got {path!r}")
+    return os.path.expanduser(given)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, Real) and 0.0 < float(value) < 1.0
 
 
 def _read(path: str, skipped: Skipped) -> Iterable[Records]:
-    if path.lower().endswith((".parquet", ".pq")):
-        from hyperslab.workload.parquet import read_parquet
-
-        yield read_parquet(path, skipped)
-        return
+    good = False
     try:
+        if is_parquet(path):
+            yield from read_parquet(path, skipped)
+            return
         for payload in payloads(path, skipped):
             try:
                 yield decode(payload)
+                good = True
             except FormatError:
                 skipped.frames += 1
                 skipped.bytes += len(payload)
+        if not good and not begins_like_a_log(path):
+            raise FormatError(f"{path!r} is not a log of reads; give one that hs.record or HYPERSLAB_RECORD has made")
     except FileNotFoundError:
         raise NotFoundError(f"there is no log {path!r}") from None
     except OSError as error:
-        raise InvalidInputError(f"{path!r} cannot be read: {error.strerror}") from None
+        raise InvalidInputError(f"{path!r} cannot be read: {error.strerror}; give the file of a log") from None
 
 
 def _known(array: _Array) -> KnownArray:

@@ -50,3 +50,18 @@ def test_what_is_wrong_is_said(run, recorded, tmp_path):
     picture = run("advise", url, log, "--plot", tmp_path / "p.xyz")
     assert picture.exit_code == 1
     assert "ends in one of" in picture.stderr
+    assert "cannot be drawn to" in run("advise", url, log, "--plot", tmp_path / "no" / "p.png").stderr
+    (tmp_path / "notes.txt").write_text("no log at all")
+    other = run("advise", url, tmp_path / "notes.txt")
+    assert other.exit_code == 1
+    assert "is not a log" in other.stderr
+
+
+def test_what_is_damaged_in_a_log_is_told(run, recorded):
+    url, log = recorded
+    with open(log, "ab") as file:
+        file.write(b"\x93HSLOG\r\ntorn")
+    told = run("advise", url, log)
+    assert told.exit_code == 0
+    assert "1 damaged frame, 12 B" in told.stderr
+    assert "skipped" not in told.stdout

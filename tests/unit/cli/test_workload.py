@@ -76,3 +76,8 @@ def test_merge(logs):
     missing = run("show", "nothing.hslog")
     assert missing.exit_code == 1
     assert "there is no log" in missing.output
+    with open("notes.txt", "w") as file:
+        file.write("no log at all")
+    other = run("show", "notes.txt")
+    assert other.exit_code == 1
+    assert "is not a log" in other.output

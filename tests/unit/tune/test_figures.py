@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from hyperslab.plan import CostModel, Prices, Profile
+from hyperslab.plan import CostModel, Prices, Profile, direct_plan, pieces_of
 from hyperslab.selection import parse
 from hyperslab.tune.figures import figures_of
 from hyperslab.tune.forms import Form, Shrink, form_of, layout_of
@@ -70,6 +70,20 @@ def test_dollars_are_those_of_the_planner_within_a_tenth_where_they_count(patter
     figures = figures_of(form, reads, 4, model, Shrink(), cold=0.0)
     plans = planned(form, SHAPE, 4, selections, model, Shrink())
     assert reads.mean(figures.usd) == pytest.approx(np.mean([plan.usd for plan in plans]), rel=0.1)
+
+
+@pytest.mark.parametrize("form", ["planes", "plain blocks"])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_plain_chunks_in_files_cost_what_is_needed_of_them(pattern, form):
+    form, selections = FORMS[form], _selections(pattern)
+    model = CostModel(Profile.named("local"), Prices.named("free"), mapped=True)
+    reads = reads_of(SHAPE, selections)
+    figures = figures_of(form, reads, 4, model, Shrink())
+    layout = layout_of(form, SHAPE, 4)
+    plans = [direct_plan([pieces_of(layout, each)], model).estimate for each in selections]
+    assert reads.mean(figures.seconds) == pytest.approx(np.mean([plan.seconds for plan in plans]), rel=0.01)
+    assert reads.mean(figures.fetched_bytes) == pytest.approx(np.mean([plan.fetched_bytes for plan in plans]))
+    assert reads.mean(figures.requests) == pytest.approx(np.mean([plan.requests for plan in plans]))
 
 
 def test_lists_of_rows_cost_what_the_planner_says():

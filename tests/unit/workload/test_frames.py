@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import struct
 import tracemalloc
 
@@ -11,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hyperslab as hs
-from hyperslab.errors import FormatError, HyperslabError, IntegrityError
+from hyperslab.errors import FormatError, HyperslabError, IntegrityError, InvalidInputError
 from hyperslab.workload import frames
 from hyperslab.workload.columns import decode
 from hyperslab.workload.frames import MAGIC, Skipped, append, frame, payloads
@@ -75,6 +76,10 @@ def test_flipped_bytes_lose_only_their_frames(tmp_path, good, flips):
 @given(noise=st.binary(max_size=300), inside=st.booleans())
 @quick
 def test_random_bytes_give_nothing(tmp_path, noise, inside):
+    if not inside and not MAGIC.startswith(noise[: len(MAGIC)]):
+        with pytest.raises(FormatError, match=r"is not a log|is no workload"):
+            load(tmp_path, noise)
+        return
     found = load(tmp_path, frame(noise) if inside else noise)
     assert len(found) == 0
     assert found.skipped_bytes >= len(noise)
@@ -155,6 +160,23 @@ def test_every_error_is_typed(tmp_path):
         (tmp_path / name).write_bytes(data)
         with contextlib.suppress(HyperslabError):
             hs.Workload.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("path", [5, None, b"w.hslog", "", "a\0b"])
+def test_what_is_no_path_is_refused(path):
+    with pytest.raises(InvalidInputError, match="named by its path"):
+        hs.Workload.load(path)
+
+
+@pytest.mark.timeout(30)
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InvalidInputError, match="not a file"):
+        hs.Workload.load(tmp_path / "pipe")
+    with pytest.raises(InvalidInputError), hs.record(tmp_path / "pipe"):
+        raise AssertionError
+    with pytest.raises(InvalidInputError, match="not a file"):
+        hs.Workload.load("/dev/zero")
 
 
 def test_appending_keeps_what_is_there(tmp_path):

@@ -246,3 +246,37 @@ def test_the_environment_records_every_process_and_exit_writes(array, tmp_path):
     assert len(found) == 21
     assert {process.pid for process in found.records.processes} == {process.pid for process in running}
     assert found.skipped_bytes == 0
+
+
+def test_settings_that_name_another_file_leave_it_alone(array, tmp_path):
+    for name in ("notes.txt", "more.txt"):
+        (tmp_path / name).write_text("precious")
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, array.url, "3"]
+    done = subprocess.run(
+        command, env={**os.environ, "HYPERSLAB_RECORD": str(tmp_path / "notes.txt")}, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    opened = hs.open(array.url, storage_options={"record": tmp_path / "more.txt"})
+    with pytest.warns(RuntimeWarning, match="it is not a log"):
+        opened[0]
+    for _ in range(300):
+        opened[1]
+    recording.flush_all()
+    assert [(tmp_path / name).read_text() for name in ("notes.txt", "more.txt")] == ["precious"] * 2
+
+
+MOVING = """
+import os, sys, hyperslab as hs
+hs.open(sys.argv[1])[0]
+os.chdir("elsewhere")
+with hs.Session() as session:
+    hs.open(sys.argv[1], session=session)[1]
+"""
+
+
+def test_a_relative_path_in_the_environment_is_one_log(array, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    environment = {**os.environ, "HYPERSLAB_RECORD": "w.hslog"}
+    subprocess.run([sys.executable, "-c", MOVING, array.url], cwd=tmp_path, env=environment, check=True)
+    assert len(load(tmp_path / "w.hslog")) == 2
+    assert not list((tmp_path / "elsewhere").iterdir())

@@ -210,3 +210,101 @@ def test_an_array_of_many_axes_and_none():
         found = hs.Workload.from_keys(Opened(shape), [...])
         assert found.boxes()[1].tolist() == [list(shape)]
         assert isinstance(found.selections()[0], Selection)
+
+
+def test_an_array_that_got_another_number_of_axes(tmp_path):
+    with hs.record(tmp_path / "w.hslog"):
+        flat = hs.save(tmp_path / "a.zarr", np.zeros((20, 30), "i4"))
+        flat[3], flat[:, 4]
+        deep = hs.save(tmp_path / "a.zarr", np.zeros((20, 5, 6), "i4"), overwrite=True)
+        deep[7]
+    found = hs.Workload.load(tmp_path / "w.hslog")
+    assert found.of(tmp_path / "a.zarr").boxes()[1].tolist() == [[1, 5, 6]]
+    assert found.of(deep).boxes()[1].tolist() == [[1, 5, 6]]
+    assert found.of(Opened((20, 30), url=str(tmp_path / "a.zarr"))).boxes()[1].tolist() == [[1, 30], [20, 1]]
+    assert found.summary().arrays[0].reads == 1
+    for use in (found.boxes, found.selections):
+        with pytest.raises(InvalidInputError, match="choose the last ones by `of`"):
+            use()
+    with pytest.raises(InvalidInputError, match="record its reads anew"):
+        found.of(deep).selections((20, 30))
+    found.plot()
+
+
+def test_selections_are_cut_to_another_shape():
+    found = hs.Workload.from_keys(Opened((20, 30)), [np.s_[5:15, ::4], np.s_[[1, 9], 3], np.s_[19]])
+    cut = found.selections((10, 6))
+    assert [sorted({cell[0] for cell in cells_of(each)}) for each in cut] == [[5, 6, 7, 8, 9], [1, 9], []]
+    assert {each.shape for each in cut} == {(10, 6)}
+
+
+def test_what_names_no_array_is_refused():
+    found = hs.Workload.from_keys(Opened((9,)), [3])
+    for wrong in (5, None, object()):
+        with pytest.raises(InvalidInputError, match="named by its url"):
+            found.of(wrong)
+    with pytest.raises(InvalidInputError, match="as a list"):
+        hs.Workload.from_keys(Opened((9,)), 3)
+
+
+def test_parquet_under_any_name_takes_the_place_of_a_file_when_it_is_whole(tmp_path, monkeypatch):
+    found = hs.Workload.from_keys(Opened((9,)), [3, np.s_[2:5]])
+    found.to_parquet(tmp_path / "w.bin")
+    assert len(hs.Workload.load(tmp_path / "w.bin")) == 2
+    before = (tmp_path / "w.bin").read_bytes()
+
+    def torn(table, path, **_):
+        with open(path, "wb") as file:
+            file.write(b"PAR1")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pyarrow.parquet.write_table", torn)
+    with pytest.raises(InvalidInputError, match="No space left"):
+        found.to_parquet(tmp_path / "w.bin")
+    assert (tmp_path / "w.bin").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["w.bin"]
+
+
+def test_parquet_columns_of_other_types_are_refused(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    hs.Workload.from_keys(Opened((9, 4)), [np.s_[1:4], [2, 5]]).to_parquet(tmp_path / "w.parquet")
+    table = pq.read_table(tmp_path / "w.parquet")
+    columns = [pa.array([1, 2]), pa.array(["x", "y"]), pa.array([None, None]), pa.array([[1], [2]]),
+               pa.array([["x"], ["y"]]), pa.array([True, False]), pa.array([1.5, 2.5]), pa.array([{"a": 1}] * 2),
+               pa.array([b"\xff", b"x"]), pa.array([2**64 - 1] * 2, pa.uint64()), pa.array([1, 2], pa.timestamp("ns")),
+               pa.array(["x", "y"]).dictionary_encode(), pa.array([[[1]], [[2]]])]  # fmt: skip
+    for name in table.schema.names:
+        for column in columns:
+            if column.type == table.schema.field(name).type:
+                continue
+            place = table.schema.get_field_index(name)
+            pq.write_table(table.set_column(place, name, column), tmp_path / "bad.parquet")
+            with pytest.raises(FormatError):
+                hs.Workload.load(tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize(
+    "told", [b"[" * 100_000, b"{}", b"5", b'{"version": 2, "skipped_frames": 0, "skipped_bytes": 0}',
+             b'{"version": 1, "skipped_frames": -1, "skipped_bytes": 0}']
+)  # fmt: skip
+def test_parquet_with_another_head_is_refused(tmp_path, told):
+    import pyarrow.parquet as pq
+
+    hs.Workload.from_keys(Opened((9,)), [3]).to_parquet(tmp_path / "w.parquet")
+    table = pq.read_table(tmp_path / "w.parquet").replace_schema_metadata({b"hyperslab.workload": told})
+    pq.write_table(table, tmp_path / "w.parquet")
+    with pytest.raises(FormatError):
+        hs.Workload.load(tmp_path / "w.parquet")
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1), (50,), (4, 5), (8, 3, 50, 721, 1440)])
+def test_pictures_of_all_kinds_of_arrays(tmp_path, shape):
+    pytest.importorskip("matplotlib")
+    name = "temperature_" * 30
+    whole, none = ..., tuple(slice(0, 0) for _ in shape)
+    figure = hs.Workload.from_keys(Opened(shape, url=f"memory://x/{name}"), [whole, none] if shape else [whole]).plot()
+    figure.savefig(tmp_path / "w.png")
+    # Nothing is cut off: the title ends within the picture.
+    assert figure._suptitle.get_window_extent().x1 <= figure.bbox.x1
