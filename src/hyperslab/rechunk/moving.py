@@ -18,7 +18,7 @@ from hyperslab.rechunk.stages import Keeping, Kept, Storing, Wanted
 from hyperslab.selection import Box
 from hyperslab.store import LocalStore
 
-__all__ = ["Scheme", "move_cells", "scheme_for"]
+__all__ = ["Scheme", "check_memory", "move_cells", "scheme_for"]
 
 Coords = tuple[int, ...]
 Tell = Callable[[int], None]
@@ -96,6 +96,23 @@ def move_cells(
     return storing.left_out
 
 
+def check_memory(source: Readable | Opened, target: ZarrArray, *, memory_bytes: int, verify: bool = False) -> None:
+    """Raise InvalidInputError if `move_cells` could not do with so much memory."""
+    if prod(target.source.layout.shape):
+        with target.session.apart(index_bytes=_INDEX_BYTES) as session:
+            _room(cells_of(source, session), target, memory_bytes, verify=verify)
+
+
+def _room(cells: CellSource, target: ZarrArray, memory_bytes: int, *, verify: bool) -> Room:
+    layout = target.source.layout
+    object_bytes = prod(layout.object_shape) * layout.dtype.itemsize
+    lanes = _LANES if isinstance(target.store, LocalStore) else _REMOTE_LANES
+    lane_bytes = (_LANE_OBJECTS + verify) * object_bytes + layout.chunk_nbytes
+    part_bytes = max(object_bytes, prod(cells.unit) * layout.dtype.itemsize)
+    needs = Needs(part_bytes, lane_bytes, cells.reserve(memory_bytes))
+    return room_for(memory_bytes, needs, lanes)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Moving:
     source: CellSource
@@ -106,7 +123,7 @@ class _Moving:
 
     def run(self, memory_bytes: int, folder: str) -> None:
         layout = self.wanted.layout
-        room = self._room(memory_bytes)
+        room = _room(self.source, self.target, memory_bytes, verify=self.storing.verify)
         scheme = scheme_for(
             self.wanted.domain, layout.object_shape, self.source.unit, layout.dtype.itemsize,
             room_bytes=room.part_bytes, free_bytes=free_bytes(folder),
@@ -116,15 +133,6 @@ class _Moving:
         else:
             with Scratch(folder) as scratch:
                 self._staged(scheme, scheme.area, room, scratch)
-
-    def _room(self, memory_bytes: int) -> Room:
-        layout = self.wanted.layout
-        object_bytes = prod(layout.object_shape) * layout.dtype.itemsize
-        lanes = _LANES if isinstance(self.target.store, LocalStore) else _REMOTE_LANES
-        lane_bytes = (_LANE_OBJECTS + self.storing.verify) * object_bytes + layout.chunk_nbytes
-        part_bytes = max(object_bytes, prod(self.source.unit) * layout.dtype.itemsize)
-        needs = Needs(part_bytes, lane_bytes, self.source.reserve(memory_bytes))
-        return room_for(memory_bytes, needs, lanes)
 
     def _direct(self, scheme: Scheme, room: Room) -> None:
         found = (self.wanted.trimmed(region) for region in parts_of(self.wanted.domain, scheme.region.shape))

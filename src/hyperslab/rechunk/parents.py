@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from hyperslab.errors import AccessError
+from hyperslab.errors import AccessError, MetadataError
 from hyperslab.execute.write import StoreWriter
 from hyperslab.formats.copying import Place
 from hyperslab.formats.source import MAX_METADATA_BYTES, join, parse_document
@@ -26,10 +26,17 @@ def update_parents(place: Place) -> None:
     """Bring consolidated metadata of groups above an array up to date, where it has another layout for it."""
     for store, path, name in _above(place):
         writer, key = StoreWriter(place.session, store), join(path, "zarr.json")
-        with suppress(AccessError):  # a folder that is none of ours
-            reply = writer.get(key, limit_bytes=MAX_METADATA_BYTES, lookup=True)
-            if reply is not None and _is_old(parse_document(bytes(reply.data), key), name, place):
-                _update(writer, key, name, place)
+        # One that cannot be written must not be passed over: whoever reads through it looks for old objects.
+        if _is_old(_document(writer, key), name, place):
+            _update(writer, key, name, place)
+
+
+def _document(writer: StoreWriter, key: str) -> Document:
+    """Return what may be the metadata of a group; nothing where nobody could read through it."""
+    with suppress(AccessError, MetadataError):  # a folder that is none of ours
+        reply = writer.get(key, limit_bytes=MAX_METADATA_BYTES, lookup=True)
+        return {} if reply is None else parse_document(bytes(reply.data), key)
+    return {}
 
 
 def _update(writer: StoreWriter, key: str, name: str, place: Place) -> None:

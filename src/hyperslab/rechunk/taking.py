@@ -35,14 +35,20 @@ def take_mark(writer: StoreWriter, key: str, decide: Decide, *, url: str) -> Cha
     for so long that it would have.
     """
     overruled: Change | None = None
+    mine: str | None = None
     busy: Change | None = None
     until_s = 0.0
 
     def edit(document: Document, seal: Seal | None) -> tuple[Document, Seal | None]:
+        nonlocal mine
         change = _mark_of(document, key)
+        if change is not None and change.token == mine:  # it was put, and others have gone on from there
+            return document, seal
         if change is not None and change != overruled and not claims.is_gone(change.token):
             raise _BusyError(change)
-        return marked(document, decide(document, seal, change)), seal
+        new = decide(document, seal, change)
+        mine = new.token
+        return marked(document, new), seal
 
     while True:
         try:

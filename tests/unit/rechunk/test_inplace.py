@@ -5,8 +5,11 @@ import json
 import os
 import socket
 import threading
+import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -15,7 +18,7 @@ import zarr
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from support.faulty import Fault, FaultyStore
+from support.faulty import Fault, FaultyStore, slow_down
 from support.profiles import times
 
 import hyperslab as hs
@@ -25,11 +28,11 @@ from hyperslab.formats.copying import Place
 from hyperslab.formats.zarr import array as zarr_array
 from hyperslab.formats.zarr import claims
 from hyperslab.formats.zarr.change import MARK, Change, change_of, marked
-from hyperslab.rechunk import inplace
+from hyperslab.rechunk import inplace, listing
 from hyperslab.rechunk.inplace import LayoutChange
 from hyperslab.rechunk.parents import update_parents
 from hyperslab.selection import Box
-from hyperslab.store import locate
+from hyperslab.store import LocalStore, locate
 
 VALUES = np.arange(20 * 30, dtype="i4").reshape(20, 30)
 NEW = {"chunks": (20, 3), "shards": (20, 6), "layout": "default"}
@@ -236,6 +239,31 @@ class TestOtherPrograms:
         monkeypatch.undo()
         assert hs.rechunk(url, chunks=(4,))[0] == next(count) - 1
 
+    def test_writes_within_one_step_of_the_clock(self, tmp_path, monkeypatch):
+        """A file that is written in place twice in a row may have the same date, size and number as before."""
+        step_ns, files_below = 250_000_000, LocalStore._files_below
+
+        def dated_coarsely(store, prefix):
+            for key, about in files_below(store, prefix):
+                times = {name: getattr(about, name) // step_ns * step_ns for name in ("st_mtime_ns", "st_ctime_ns")}
+                yield key, SimpleNamespace(st_ino=about.st_ino, st_size=about.st_size, **times)
+
+        monkeypatch.setattr(LocalStore, "_files_below", dated_coarsely)
+        monkeypatch.setattr(listing, "_FINE_NS", 2 * step_ns)
+        url = str(tmp_path / "a")
+        made = zarr.create_array(url, shape=(8,), chunks=(4,), dtype="i4", compressors=None)
+        made[...] = np.arange(8)
+        change = changing(url, {"chunks": (8,)})
+        while not 0.02 < time.time() % 0.25 < 0.05:
+            time.sleep(0.001)
+        (tmp_path / "a/c/0").write_bytes(np.full(4, 50, "i4").tobytes())
+        change.begin()
+        change.move()
+        (tmp_path / "a/c/0").write_bytes(np.full(4, 60, "i4").tobytes())
+        change.end()
+        change.close()
+        assert hs.open(url)[...].tolist() == [60, 60, 60, 60, 4, 5, 6, 7]
+
 
 class TestOwnWriters:
     """A write during a change, at every moment of either."""
@@ -321,7 +349,7 @@ class TestOwnWriters:
 
     def test_writer_does_not_keep_a_change_from_ending(self, array, url):
         """One that writes without a pause waits for the end, and goes on in the new layout."""
-        change, over = changing(url), threading.Event()
+        change, began, over = changing(url), threading.Event(), threading.Event()
         change.begin()
         change.move()
         written = [0]
@@ -331,10 +359,12 @@ class TestOwnWriters:
             while not over.is_set():
                 writer[0, 0] = written[0] + 1
                 written[0] += 1
+                began.set()
 
         thread = threading.Thread(target=write)
         thread.start()
         try:
+            assert began.wait(10)
             change.end()
         finally:
             over.set()
@@ -483,6 +513,24 @@ class TestOthersWhoChange:
         assert hs.sweep(url) == 1
         assert (hs.rechunk(url, **NEW)[...] == VALUES).all()
 
+    def test_number_of_a_killed_process_is_another_ones(self, array, url):
+        """As after the machine was switched off: the number alone would be that of a living process."""
+        change, living = changing(url), os.getppid()
+        started = claims._started(living)
+        assert not claims.is_gone(f"{claims._here()}:{living}:{started}-00")
+        change.token = f"{claims._here()}:{living}:{int(started, 16) - 1:x}-00"
+        change.begin()
+        change.move()
+        assert (hs.rechunk(url, **NEW)[...] == VALUES).all()
+
+    def test_process_of_a_container_with_the_name_of_this_machine(self):
+        """What is not seen from here may be alive."""
+        host, _, rest = claims._here().partition("/")
+        assert rest, "no namespaces of processes"
+        assert not claims.is_of_this_machine(f"{host}/1:4194304:1-00")
+        assert not claims.is_gone(f"{host}/1:4194304:1-00")
+        assert claims.is_gone(f"{host}/{rest}:4194304:1-00")
+
     def test_process_of_another_machine(self, array, url, monkeypatch):
         change = changing(url)
         monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
@@ -534,6 +582,64 @@ class TestOthersWhoChange:
         assert changed[...].tolist() == list(range(8))
         assert changed.attrs == {"x": 1}
 
+    def test_answer_to_the_mark_is_lost(self, array, url):
+        """A writer has added to the mark by the time that it is put again."""
+        store, writer = FaultyStore(locate(url)[0]), hs.open(url, mode="r+")
+
+        def write() -> None:
+            writer[0, 0] = -1
+
+        store.faults.append(Fault("zarr.json", on="put", run=write, error=slow_down, after=True))
+        change, values = changing(url, store=store), VALUES.copy()
+        for step in TestOwnWriters.STEPS:
+            getattr(change, step)()
+        change.close()
+        values[0, 0] = -1
+        assert (hs.open(url)[...] == values).all()
+
+    def test_put_that_was_given_up_was_stored(self, array, url):
+        """Others fail, and its answer is not waited for; the next attempt finds the object there."""
+        store = FaultyStore(locate(url)[0])
+        change = changing(url, store=store)
+        change.begin()
+        conflict = ConflictError("c/0/0 changed while it was being read")
+        store.faults.append(Fault("c.0.1", on="put", error=conflict, after=True))
+        change.move()
+        change.end()
+        change.close()
+        assert (hs.open(url)[...] == VALUES).all()
+
+    @pytest.mark.parametrize("step", TestOwnWriters.STEPS)
+    def test_shows_signs_of_life(self, array, url, step, monkeypatch):
+        """Whatever takes long: deleting what is in the way, moving, and moving again at the end."""
+        monkeypatch.setattr(inplace, "_BEAT_S", 0.01)
+        monkeypatch.setattr(claims, "is_gone", lambda claim: True)
+        if step == "begin":
+            killed = changing(url)
+            killed.begin()
+            killed.move()
+            killed._edit_mark(lambda found: replace(found, seen=None))
+            killed.close()
+        store = FaultyStore(locate(url)[0])
+        change = changing(url, store=store)
+        for before in itertools.takewhile(lambda each: each != step, TestOwnWriters.STEPS):
+            getattr(change, before)()
+        hs.open(url, mode="r+")[0, 0] = -1
+        beats = []
+
+        def wait() -> None:
+            until_s = time.monotonic() + 2
+            while len(set(beats)) < 3 and time.monotonic() < until_s:
+                beats.append(document(url)["attributes"][MARK]["beat"])
+                time.sleep(0.01)
+
+        # Not in the loop that the signs are sent by.
+        check = change.check
+        monkeypatch.setattr(change.target if step != "begin" else change, "check", lambda: (wait(), check()))
+        getattr(change, step)()
+        change.close()
+        assert len(set(beats)) >= 3
+
 
 class TestRefused:
     def test_other_formats(self, tmp_path):
@@ -544,6 +650,15 @@ class TestRefused:
         for url in ("a.h5/x", "v2", "a.npy"):
             with pytest.raises(UnsupportedError, match="another place"):
                 hs.rechunk(str(tmp_path / url), chunks=(2,))
+
+    def test_too_little_memory_changes_nothing(self, url):
+        """Nothing was begun, so that other chunks can be had without a sweep."""
+        hs.save(url, np.zeros((4000, 4000), "u1"), chunks=(100, 100), shards=(1000, 1000))
+        before = document(url)
+        with pytest.raises(InvalidInputError, match="choose smaller"):
+            hs.rechunk(url, chunks=(4000, 4000), memory_bytes="30MB")
+        assert document(url) == before
+        assert hs.rechunk(url, chunks=(100, 200), shards=(1000, 1000), memory_bytes="30MB").chunks == (100, 200)
 
     def test_groups_readers_and_settings(self, tmp_path):
         hs.create_group(tmp_path / "g")
@@ -625,6 +740,30 @@ class TestGroupsAbove:
         stale[0, 0] = -1
         assert hs.open(url)[0, 0] == -1
         update_parents(change.place)
+
+    def test_one_that_cannot_be_written(self):
+        """Nothing is deleted: whoever reads through it would find fill values where cells were."""
+        url = f"memory://inplace-{os.getpid()}-{next(_names)}/g/a"
+        outer = url.rsplit("/", 1)[0]
+        hs.create_group(outer)
+        hs.create(url, (20, 20), "i4", chunks=(5, 5), shards=(10, 10))[:10] = 5
+        consolidate(outer, {"a": document(url)})
+        array, store = through(hs.open(url, mode="r+"))
+        denied = hs.errors.AccessError("denied")
+        store.faults.append(Fault("g/zarr.json", times=None, on="put", error=denied))
+        for _ in range(2):
+            with pytest.raises(hs.errors.AccessError):
+                hs.rechunk(array, chunks=(4, 4))
+            with pytest.raises(hs.errors.AccessError):
+                hs.sweep(array)
+            assert hs.open(outer)["a"][...].sum() == 5 * 200
+        assert hs.sweep(url) == 2
+        assert hs.open(outer)["a"][...].sum() == 5 * 200
+
+    def test_other_files_of_that_name(self, tmp_path):
+        (tmp_path / "zarr.json").write_text("{nonsense")
+        hs.save(tmp_path / "x/a", VALUES, chunks=(5, 5))
+        assert (hs.rechunk(tmp_path / "x/a", chunks=(4, 4))[...] == VALUES).all()
 
 
 class TestSweep:

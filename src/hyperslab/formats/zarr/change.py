@@ -2,7 +2,7 @@
 
 It is an attribute of `zarr.json`, which other readers leave alone and which is hidden from the user:
 
-    "_hyperslab_change": {"token": "host:17:0af3", "shape": [4, 4], "target": {...}, "number": 1, "written": [...]}
+    "_hyperslab_change": {"token": "vm/f0:17:4a-0af3", "shape": [4, 4], "target": {...}, "number": 1, "written": [...]}
 
 Whoever writes cells while the mark is there says so in `written`, by a conditional put: the put that ends the change is
 conditional, too, so it fails, and those cells are moved again. Each entry has a number of its own, so that also a

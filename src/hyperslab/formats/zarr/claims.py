@@ -1,4 +1,11 @@
-"""Claims: names by which a writer says in an array's metadata that it is at something only one may do at a time."""
+"""Claims: names by which a writer says in an array's metadata that it is at something only one may do at a time.
+
+    vm/f0000000:17:4a8f-0af3c2d1e0b9
+
+That is the machine and its namespace of processes, the number of the process and when it was started, so that another
+one which has got its number since is not taken for it; and something random. Containers may share the name of a
+machine, but do not see each other's processes: whether one of those has ended is not known.
+"""
 
 import os
 import socket
@@ -17,7 +24,7 @@ _lock = threading.Lock()
 
 def new_claim() -> str:
     """Return the name of a claim that this process makes use of from now on."""
-    name = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(6).hex()}"
+    name = f"{_here()}:{os.getpid()}:{_started(os.getpid())}-{os.urandom(6).hex()}"
     with _lock:
         _in_use.add(name)
     return name
@@ -31,13 +38,13 @@ def drop_claim(name: str) -> None:
 
 def is_of_this_machine(claim: str) -> bool:
     """Whether a claim is of a process that could be seen from here."""
-    return claim.partition(":")[0] == socket.gethostname()
+    return claim.partition(":")[0] in (_here(), socket.gethostname())
 
 
 def is_gone(claim: str) -> bool:
     """Whether a claim is of a process of this machine that has ended, or has given it up."""
-    host, pid, _ = (*claim.split(":"), "", "")[:3]
-    if host != socket.gethostname() or not pid.isdecimal():
+    _, pid, about = (*claim.split(":"), "", "")[:3]
+    if not is_of_this_machine(claim) or not pid.isdecimal():
         return False
     if int(pid) == os.getpid():
         return claim not in _in_use
@@ -45,9 +52,28 @@ def is_gone(claim: str) -> bool:
         os.kill(int(pid), 0)
     except ProcessLookupError:
         return True
-    except (OSError, OverflowError):
-        return False
-    return False
+    except (OSError, OverflowError):  # perhaps it is another user's
+        pass
+    began, now = about.rpartition("-")[0], _started(int(pid))
+    return bool(began and now and began != now)
+
+
+def _here() -> str:
+    """Return the name of the machine and of its processes' namespace, where there are such."""
+    try:
+        return f"{socket.gethostname()}/{os.stat('/proc/self/ns/pid').st_ino:x}"
+    except OSError:  # not Linux
+        return socket.gethostname()
+
+
+def _started(pid: int) -> str:
+    """Return when a process was started, by the system's own count; nothing where that is not known."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return f"{int(fields[19]):x}"
+    except (OSError, ValueError, IndexError):
+        return ""
 
 
 def _after_fork() -> None:
