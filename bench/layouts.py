@@ -1,6 +1,6 @@
 """Advised layouts against the automatic chunks of zarr-python and h5py: ten patterns of reading, in the lab.
 
-    python -m bench.layouts                        both presets; about ten minutes
+    python -m bench.layouts                        both presets; about half an hour
     python -m bench.layouts --preset internet      one of them; may be repeated
     python -m bench.layouts --pattern "map at a time" --rounds 1
 
@@ -35,7 +35,7 @@ from bench.lab.presets import location_of
 __all__ = ["main"]
 
 ROOT = Path(__file__).resolve().parents[1]
-KNOWN, TIMED, ROUNDS = 60, 12, 3
+KNOWN, TIMED, ROUNDS = 60, 10, 3
 AUTOMATIC = ("zarr", "h5py")
 WEATHER, IMAGES, ROWS = (480, 12, 90, 180), (256, 3, 512, 512), (200_000, 256)
 
@@ -185,6 +185,7 @@ def inside_read(names: list[str], rounds: int, forms: dict[str, str]) -> dict[st
             for each in list(copies) if turn % 2 else reversed(copies):
                 times[each].append(_timed(lab, copies[each], keys, truth, check=not turn))
         found[name] = times
+        print(f"  {name}: done", file=sys.stderr, flush=True)
     return found
 
 

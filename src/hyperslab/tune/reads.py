@@ -130,7 +130,7 @@ class Reads:
     weights: Floats
     axes: tuple[_Axis, ...]
     total: int
-    sessions: int = 1
+    sessions: float = 1
     _reach: Callable[[int, int, int, int], Reach] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -215,7 +215,7 @@ def _chosen(axis: _Axis, chosen: Ints) -> _Axis:
     )  # fmt: skip
 
 
-def reads_of(shape: tuple[int, ...], selections: Sequence[Selection | Points], sessions: int = 1) -> Reads:
+def reads_of(shape: tuple[int, ...], selections: Sequence[Selection | Points], sessions: float = 1) -> Reads:
     """Gather selections of an array of that shape; those that take no cell are left out, equal ones counted once.
 
     They were made by so many sessions, each of which had to learn by itself where chunks lie.

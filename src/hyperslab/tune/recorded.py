@@ -19,6 +19,8 @@ __all__ = ["Wanted", "form_for", "given_workload", "reads_in"]
 
 # With fewer reads none is held out: there would be too few to learn from.
 _LEAST_SPLIT = 10
+# Reads that a session is taken to make where they are only written down: it is not known who will make them.
+_SESSION_READS = 10
 
 
 class _Array(Protocol):
@@ -71,10 +73,18 @@ def reads_in(workload: Workload, shape: Shape, held_out: float = 0.0) -> tuple[R
     parts = [workload]
     if held_out and len(workload) >= _LEAST_SPLIT:
         parts = list(workload.split(1 - held_out))
-    reads = [reads_of(shape, part.selections(shape), len(np.unique(part.records.fixed["process"]))) for part in parts]
+    each = _reads_of_a_session(workload)
+    reads = [reads_of(shape, part.selections(shape), len(part) / each) for part in parts]
     if not len(reads[0]):
         raise InvalidInputError("the reads of the workload take no cells")
     return reads[0], reads[1] if len(reads) > 1 and len(reads[1]) else None
+
+
+def _reads_of_a_session(workload: Workload) -> float:
+    records = workload.records
+    who = np.unique(records.fixed["process"]).tolist()
+    recorded = any(records.processes[place].host for place in who)
+    return len(workload) / len(who) if recorded else min(len(workload), _SESSION_READS)
 
 
 def form_for(array: _Array, given: Any, model: CostModel, *, plain: bool) -> Form:
