@@ -19,8 +19,8 @@ from bench.timing import no_collection, seconds_text
 from hyperslab.execute import recording
 
 SIDE = 21
-# The first is written at once, then every 256: as many as leave nothing to be written when the clock has stopped.
-READS = 1 + 4 * 256
+# The first is written at once, then every 1,024: as many as leave nothing to be written when the clock has stopped.
+READS = 1 + 1024
 BAR_US = 3.0
 
 

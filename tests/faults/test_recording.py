@@ -39,7 +39,7 @@ with hs.record(sys.argv[2]):
     while True:
         array[count % 64, count // 64 % 64]
         count += 1
-        if count % 256 == 1:
+        if count % 1024 == 1:
             print(count, flush=True)
 """
 
@@ -59,7 +59,7 @@ def test_a_killed_process_leaves_whole_frames(array, tmp_path):
         mine = [place for place, who in enumerate(found.records.processes) if who.pid == process.pid]
         reads = found.records.take(np.isin(found.records.fixed["process"], mine))
         # All that were written before it said so; of the rest whole frames, from the first on.
-        assert len(reads) >= said - 256
+        assert len(reads) >= said - 1024
         order = reads.start.reshape(-1, 2)
         assert np.array_equal(order[:, 0], np.arange(len(reads)) % 64)
 

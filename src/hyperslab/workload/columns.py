@@ -1,6 +1,6 @@
 """The payload of a frame: a head of JSON with the arrays and the types of columns, then the columns' bytes.
 
-Made for every 256 reads in the thread that reads: what is done for each of them is left to NumPy.
+Made for every 1,024 reads in the thread that reads: what is done for each of them is left to NumPy.
 """
 
 import json

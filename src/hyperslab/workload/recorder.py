@@ -23,7 +23,7 @@ from hyperslab.workload.records import Process
 __all__ = ["Log", "record"]
 
 # A frame holds at most so many reads, and while there are reads they wait this long at most.
-_MOST_WAITING = 256
+_MOST_WAITING = 1024
 _WRITE_S = 1.0
 # At the end, another thread that is just writing is waited for.
 _LAST_WAIT_S = 5.0
