@@ -32,7 +32,7 @@ help:  ## show this list
 demo: $(VENV)/.core  ## see what Hyperslab does: no server, no account
 	@$(BIN)/python examples/demo.py $(ARGS)
 
-test: lint $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## lint, then run all tests, doctests and the docs' Python blocks
+test: lint $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie $(BIN)/redis-server  ## lint, then run all tests, doctests and the docs' Python blocks
 	@echo "» tests, $(WORKERS) at a time"
 	@$(PYTEST) $(ARGS)
 
@@ -50,7 +50,7 @@ format: $(VENV)/.test  ## sort imports and format all files
 	@$(BIN)/ruff check --quiet --select I --fix .
 	@$(BIN)/ruff format --quiet .
 
-soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie  ## the same tests with far more cases; takes hours
+soak: $(VENV)/.test $(VENV)/.azurite-$(AZURITE) $(BIN)/aws-lambda-rie $(BIN)/redis-server  ## the same tests with far more cases; takes hours
 	@echo "» soak, $(WORKERS) at a time"
 	@HYPERSLAB_SOAK=1 $(PYTEST) --timeout=7200 $(ARGS)
 
@@ -118,6 +118,18 @@ $(BIN)/aws-lambda-rie: | $(BIN)/python
 	        2> $(VENV)/.pip-rie && \
 	    PYTHONPATH=tests $(BIN)/python tests/support/lambda_rie.py $(VENV)/rie/*.whl $@ && rm -r $(VENV)/rie || \
 	    { echo "» AWS's emulator cannot be fetched: its tests skip (why: $(VENV)/.pip-rie)"; [ "$(CI)" != true ]; }
+
+# Redis: the machine's own, or Debian's package, unpacked here.
+$(BIN)/redis-server: | $(BIN)/python
+	@found="$$(command -v redis-server)"; if [ -n "$$found" ]; then ln -sf "$$found" $@; \
+	elif ! command -v apt-get > /dev/null || ! command -v dpkg > /dev/null; then \
+	    echo "» there is no redis-server: its tests skip"; \
+	else echo "» fetching Redis for tests (once, a moment)"; \
+	    mkdir -p $(VENV)/redis && cd $(VENV)/redis && \
+	    apt-get download -qq redis-tools libjemalloc2 liblzf1 > why 2>&1 && \
+	    for package in *.deb; do dpkg -x "$$package" .; done && ln -sf redis-check-rdb usr/bin/redis-server && \
+	    { echo '#!/bin/sh'; echo "LD_LIBRARY_PATH='$$(dirname $$PWD/usr/lib/*/libjemalloc.so.2)' exec '$$PWD/usr/bin/redis-server' \"\$$@\""; } > ../bin/redis-server && \
+	    chmod +x ../bin/redis-server || echo "» Redis cannot be fetched: its tests skip (why: $(VENV)/redis/why)"; fi
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and the libraries it is measured against (once, a minute or two)"

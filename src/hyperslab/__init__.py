@@ -3,6 +3,7 @@
 from hyperslab import errors
 from hyperslab.advising import Advice, advise
 from hyperslab.array import Array, Group, LazyArray, open, read_many
+from hyperslab.collections import Collection, collection
 from hyperslab.copies import Copies
 from hyperslab.execute import ReadRecord, Session
 from hyperslab.measure import measure
@@ -18,6 +19,7 @@ __all__ = [
     "Advice",
     "Array",
     "Budget",
+    "Collection",
     "Copies",
     "Explanation",
     "Function",
@@ -29,6 +31,7 @@ __all__ = [
     "Session",
     "Workload",
     "advise",
+    "collection",
     "copy",
     "create",
     "create_group",

@@ -102,7 +102,8 @@ def test_what_is_imported_is_declared(path: Path) -> None:
     extras = project["optional-dependencies"].items()
     needs = project["dependencies"] + [n for name, ns in extras if name not in FOR_DEVELOPERS for n in ns]
     declared = {re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0] for need in needs}
-    used = {name.replace("_", "-") for name in imported_packages(ast.parse(path.read_text(encoding="utf-8")))}
+    found = imported_packages(ast.parse(path.read_text(encoding="utf-8")))
+    used = {{"PIL": "pillow"}.get(name, name).replace("_", "-") for name in found}
     assert used <= declared, f"not in pyproject.toml: {', '.join(sorted(used - declared))}"
 
 

@@ -1,0 +1,12 @@
+"""Many small arrays under names: packs, a sorted index under one manifest, attributes as columns.
+
+collection.json        the manifest, replaced by conditional puts: every change is one
+index/<random>.seg     segments: entries sorted by name, in blocks
+packs/<random>.pack    arrays one after the other
+orphans/…              marks of objects that the manifest no longer reaches
+"""
+
+from hyperslab.collections.blocks import Entry
+from hyperslab.collections.collection import Collection, collection
+
+__all__ = ["Collection", "Entry", "collection"]
