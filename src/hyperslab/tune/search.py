@@ -34,7 +34,8 @@ _UNUSUAL = 0.002
 class Bounds:
     """What forms are considered: bytes of objects and of chunks, decoded, and how many chunks an object may hold.
 
-    A chunk that is an object of its own, and must be read whole, may be smaller than other objects.
+    A chunk that is an object of its own, and must be read whole, may be smaller than other objects: `least_lone_bytes`,
+    or less, but not below `few_lone_bytes`, where that makes no more than `few_objects` of the array.
     """
 
     least_object_bytes: int = 1 << 20
@@ -42,8 +43,14 @@ class Bounds:
     least_chunk_bytes: int = 1 << 10
     most_chunk_bytes: int = 16 << 20
     least_lone_bytes: int = 1 << 17
+    few_lone_bytes: int = 1 << 14
+    few_objects: int = 1 << 14
     most_chunks: int = 4096
     most_objects: int = 1 << 20
+
+    def least_of_lone(self, nbytes: int) -> int:
+        """Return the least size of chunks that are objects of their own, in an array of so many bytes."""
+        return min(self.least_lone_bytes, max(self.few_lone_bytes, nbytes // self.few_objects))
 
     def hold(self, form: Form, shape: Shape, itemsize: int) -> bool:
         """Whether a form is within the bounds; what they ask of objects, a small array need not fulfil."""
@@ -81,7 +88,7 @@ def search(
     Chunks are put into shards, or objects of their own; `plain` ones always are.
     """
     bounds, some_reads = bounds or Bounds(), reads.sample(_SOME_READS)
-    least = bounds.least_object_bytes if plain else bounds.least_lone_bytes
+    least = bounds.least_object_bytes if plain else bounds.least_of_lone(prod(reads.shape) * itemsize)
     alone = replace(
         bounds, least_object_bytes=least, least_chunk_bytes=least, most_chunk_bytes=bounds.most_object_bytes
     )
