@@ -118,11 +118,6 @@ class _Reading:
         return self.meter.ledger
 
     @property
-    def recorded(self) -> bool:
-        """Whether logs of reads are told."""
-        return self.session.recorded and self.options.recorded
-
-    @property
     def direct(self) -> bool:
         """Whether the cells can be copied out of mapped files."""
         return (
@@ -176,7 +171,7 @@ class _Reading:
     def tell(self, error: BaseException | None = None) -> None:
         """Leave a record with those who record reads; learn from the read, and tell the sink."""
         log, own = recording.active, self.store.record
-        if (log is not None or own is not None) and self.recorded:
+        if (log is not None or own is not None) and self.session.recorded and self.options.recorded:
             ledger, tasks = self.meter.ledger, self.tasks
             if error is not None or own is not None or len(tasks) > 1 or ledger.needed_bytes > recording.SMALL_BYTES:
                 self.hand_over(error)
@@ -192,7 +187,8 @@ class _Reading:
 
     def hand_over(self, error: BaseException | None) -> None:
         """Give the recorders rows that say which part of the read they are, and hold on to nothing large."""
-        told = recording.recorders(self.store.record) if self.recorded else ()
+        recorded = self.session.recorded and self.options.recorded
+        told = recording.recorders(self.store.record) if recorded else ()
         name, read = None if error is None else type(error).__name__, recording.new_numbers(1) if told else 0
         for part, (task, pieces) in enumerate(zip(self.tasks, self.pieces, strict=True)):
             layout, selection = light_layout(task.layout), light_selection(task.selection)
