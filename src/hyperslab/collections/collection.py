@@ -35,8 +35,9 @@ __all__ = ["Collection", "Mode", "collection", "open_at"]
 
 Mode = Literal["r", "r+", "a", "w-", "w"]
 
-# Packs of a large collection would push one another out of the mappings that all files share.
-_FILES = OpenFiles(mappings=4096, mapped_bytes=1 << 42)
+# Packs of a large collection would push one another out of the mappings that all files share. Each holds a file
+# descriptor, and programs that wait by `select` know none above 1023.
+_FILES = OpenFiles(mappings=512, mapped_bytes=1 << 42)
 
 
 def collection(
