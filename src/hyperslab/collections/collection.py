@@ -37,7 +37,7 @@ Mode = Literal["r", "r+", "a", "w-", "w"]
 
 # Packs of a large collection would push one another out of the mappings that all files share. Each holds a file
 # descriptor, and programs that wait by `select` know none above 1023.
-_FILES = OpenFiles(mappings=512, mapped_bytes=1 << 42)
+_FILES = OpenFiles(mappings=256, mapped_bytes=1 << 42)
 
 
 def collection(
