@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from hyperslab.plan import CostModel
 from hyperslab.tune.forms import Form, Shrink
 from hyperslab.tune.reads import Reads, reads_of
 from hyperslab.tune.search import search
-from hyperslab.workload import Workload
+from hyperslab.workload import ShapedArray, Workload
 
 __all__ = ["Wanted", "form_for", "given_workload", "reads_in"]
 
@@ -21,21 +21,6 @@ __all__ = ["Wanted", "form_for", "given_workload", "reads_in"]
 _LEAST_SPLIT = 10
 # Reads that a session is taken to make where they are only written down: it is not known who will make them.
 _SESSION_READS = 10
-
-
-class _Array(Protocol):
-    """An array as far as it is named and shaped."""
-
-    @property
-    def url(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def chunks(self) -> tuple[int, ...]: ...
-    @property
-    def shards(self) -> tuple[int, ...] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +38,7 @@ class Wanted:
         return self.shape
 
 
-def given_workload(array: _Array, given: Any) -> Workload:
+def given_workload(array: ShapedArray, given: Any) -> Workload:
     """Return the reads of an array: of a workload, of a log, or made of keys."""
     if isinstance(given, str | os.PathLike):
         given = Workload.load(given)
@@ -87,7 +72,7 @@ def _reads_of_a_session(workload: Workload) -> float:
     return len(workload) / len(who) if recorded else min(len(workload), _SESSION_READS)
 
 
-def form_for(array: _Array, given: Any, model: CostModel, *, plain: bool) -> Form:
+def form_for(array: ShapedArray, given: Any, model: CostModel, *, plain: bool) -> Form:
     """Return the form that an array which is yet to be written should have; nothing is known of how it compresses."""
     if not array.shape:
         raise InvalidInputError(f"{array.url!r} is of one cell: there is nothing to cut; leave the workload out")

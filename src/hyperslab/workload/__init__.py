@@ -2,8 +2,8 @@
 
 from hyperslab.execute import recording
 from hyperslab.workload.recorder import Log, record
-from hyperslab.workload.workload import Workload
+from hyperslab.workload.workload import ShapedArray, Workload
 
-__all__ = ["Workload", "record"]
+__all__ = ["ShapedArray", "Workload", "record"]
 
 recording.register(Log)

@@ -22,7 +22,7 @@ from hyperslab.workload.written import records_of
 if TYPE_CHECKING:
     from hyperslab.workload.summary import Summary
 
-__all__ = ["Workload"]
+__all__ = ["ShapedArray", "Workload"]
 
 # Columns of more bytes than this are refused: a log of so many reads is tuned for in parts.
 _MOST_BYTES = 4 << 30
@@ -30,7 +30,7 @@ _BLOCKS = 50
 _SHOWN = 20
 
 
-class _Array(Protocol):
+class ShapedArray(Protocol):
     """An opened array, as far as a workload needs to know it."""
 
     @property
@@ -79,7 +79,7 @@ class Workload:
         return cls(joined(parts).in_order(), skipped.frames, skipped.bytes)
 
     @classmethod
-    def from_keys(cls, array: _Array, keys: Iterable[Any]) -> "Workload":
+    def from_keys(cls, array: ShapedArray, keys: Iterable[Any]) -> "Workload":
         """Make a workload of NumPy keys of an array, without a recording.
 
         >>> import hyperslab as hs
@@ -114,7 +114,7 @@ class Workload:
         last[self.records.fixed["array"]] = np.arange(len(self))
         return last
 
-    def of(self, array: str | os.PathLike[str] | _Array) -> "Workload":
+    def of(self, array: str | os.PathLike[str] | ShapedArray) -> "Workload":
         """Return the reads of one array, named by its url or opened.
 
         If its url is not in the log, but exactly one array of the same shape is, that one was moved.
@@ -266,7 +266,7 @@ def _read(path: str, skipped: Skipped) -> Iterable[Records]:
         raise InvalidInputError(f"{path!r} cannot be read: {error.strerror}; give the file of a log") from None
 
 
-def _known(array: _Array) -> KnownArray:
+def _known(array: ShapedArray) -> KnownArray:
     dtype = array.dtype.str if array.dtype.names is None else str(array.dtype)
     return KnownArray(
         clean_url(array.url), tuple(array.shape), dtype, array.dtype.itemsize, tuple(array.chunks),
