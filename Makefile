@@ -12,7 +12,7 @@ PIP  := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 # Azure's emulator, a program for Node. Newer ones want a newer Node.
 AZURITE := 3.35.0
 # Extras that have no wheels for some machines.
-RARE := servers oracles runtimes
+RARE := servers oracles runtimes learning ranks
 
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
@@ -94,8 +94,8 @@ $(VENV)/.core: pyproject.toml | $(BIN)/python
 # Servers and oracles have no wheels for some machines. There, a person's tests skip; a CI run must have them.
 $(VENV)/.test: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and what its tests need (once, a minute or two)"
-	@if [ "$(CI)" = true ]; then $(PIP) -e '.[test,lint,servers,oracles,runtimes]'; \
-	else $(PIP) -e '.[test,lint,servers,oracles,runtimes]' 2> /dev/null || { \
+	@if [ "$(CI)" = true ]; then $(PIP) -e '.[test,lint,servers,oracles,runtimes,learning,ranks]'; \
+	else $(PIP) -e '.[test,lint,servers,oracles,runtimes,learning,ranks]' 2> /dev/null || { \
 	    $(PIP) -e '.[test,lint]' && for extra in $(RARE); do \
 	        $(PIP) -e ".[$$extra]" 2> $(VENV)/.pip-$$extra || \
 	            echo "» '$$extra' cannot be installed here: its tests skip (why: $(VENV)/.pip-$$extra)"; \
