@@ -138,6 +138,7 @@ def advise(
     findings = find_form(
         known, unknown, now, opened.source.layout.stored.itemsize, opened.session.model(opened.store, phi),
         _shrink(opened), plain=plain, copies=copies, storage_bytes=storage_bytes,
+        told=opened.source.layout.told is not None,
     )  # fmt: skip
     return Advice(opened, findings, known, unknown)
 

@@ -2,14 +2,21 @@
 
 import os
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy.typing as npt
 
-from hyperslab.errors import BudgetError, InternalError, InvalidInputError
+from hyperslab.errors import (
+    BudgetError,
+    ConflictError,
+    FormatError,
+    IntegrityError,
+    InternalError,
+    InvalidInputError,
+)
 from hyperslab.execute import local, recording
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.cutting import Cutting
@@ -135,7 +142,8 @@ class _Reading:
             recall.find_tables(self.pieces)
             self.plan = make_plan(
                 self.pieces, self.model, self.options.method,
-                tables=recall.tables, is_cached=recall.has_chunk, settled=settled, shrinks=self._shrinks(),
+                tables=recall.tables, told=recall.told, is_cached=recall.has_chunk, settled=settled,
+                shrinks=self._shrinks(),
             )  # fmt: skip
         return self.plan
 
@@ -381,24 +389,66 @@ async def _read_remote(reading: _Reading, started: float) -> None:
             await send(unconfirmed, done=recall.confirm, missing=_ignore, skip=_never)
             reading.plan = None
             reading.admit()
-        while True:
-            run = reading.run()
-            if run.plan.lookups:
-                found, absent = partial(recall.add_table, run), partial(recall.add_absent, run)
-                await send(run.lookups(), done=found, missing=absent, skip=_never)
-                meter.admit(reading.make_plan(settled=True))
-                run = reading.run()
-            await remote.in_threads(limits.pool, partial(reading.without_requests, run), len(run.plan.cached))
-            if not recall.forget_lost():
-                break
+        while not await _carry_out(reading, send):
             meter.admit(reading.make_plan())
-        fetch = partial(send, run.jobs(), done=run.done, missing=run.missing, skip=lambda job: job.number in run.gone)
-        if not run.plan.calls:
-            await fetch()
-        else:
-            await _fetch_and_call(reading, run, fetch, send)
     finally:
         reading.finish(started)
+
+
+async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) -> bool:
+    """Carry the plan out; False if it cannot be, as something is not where it was taken to be: then make another."""
+    from hyperslab.execute import remote
+
+    recall, run = reading.recall, reading.run()
+    if run.plan.lookups:
+        found, absent = partial(recall.add_table, run), partial(recall.add_absent, run)
+        await send(run.lookups(), done=found, missing=absent, skip=_never)
+        reading.meter.admit(reading.make_plan(settled=True))
+        run = reading.run()
+    pool = reading.session.limits(reading.model).pool
+    await remote.in_threads(pool, partial(reading.without_requests, run), len(run.plan.cached))
+    if recall.forget_lost():
+        return False
+    fetching, recall.mistaken = _Fetching(run, recall), False
+    fetch = partial(send, fetching.jobs(), done=fetching.done, missing=fetching.missing, skip=fetching.is_gone)
+    try:
+        await (_fetch_and_call(reading, run, fetch, send) if run.plan.calls else fetch())
+    except (ConflictError, FormatError, IntegrityError):
+        # Perhaps only because the metadata told of other places than those where chunks lie by now.
+        if not recall.doubt():
+            raise
+        return False
+    if recall.mistaken:
+        return False
+    run.keep()
+    return True
+
+
+class _Fetching:
+    """The requests for data, and those that confirm on the way what was told of shards."""
+
+    def __init__(self, run: Run, recall: Recall) -> None:
+        self.run, self.recall = run, recall
+
+    def jobs(self) -> Iterator[Job]:
+        yield from self.run.lookups()
+        yield from self.run.jobs()
+
+    def done(self, job: Job, reply: Reply) -> None:
+        if job.lookup:
+            self.run.check_version(job.key, reply.etag, reply.object_nbytes)
+            self.recall.add_table(self.run, job, reply)
+        else:
+            self.run.done(job, reply)
+
+    def missing(self, job: Job) -> None:
+        if job.lookup:
+            self.recall.add_absent(self.run, job)
+        else:
+            self.run.missing(job)
+
+    def is_gone(self, job: Job) -> bool:
+        return job.number in self.run.gone
 
 
 async def _fetch_and_call(

@@ -15,18 +15,26 @@ from hyperslab.store import LocalStore, Reply, Store
 
 __all__ = ["Recall"]
 
+# In reads of up to so many bytes of chunks it is believed what the metadata tells of shards: what comes is held until
+# that is confirmed. In larger ones, the round trip that it spares is nothing.
+_BELIEVED_BYTES = 64 << 20
+
 
 class Recall:
     """Finds what a read needs in the caches of its session.
 
     Only versions that the array's handle has seen, or that the store has just confirmed, are served.
     `tables` are the shard indexes, by key; `etags` and `sizes` the versions that they, and the chunks at hand, are of.
+    Those of `told` are what the metadata says, until the store has been asked; `mistaken` if it said otherwise.
     """
 
     def __init__(self, session: Session, store: Store, snapshots: list[Snapshot]) -> None:
         self.session, self.store, self.snapshots = session, store, snapshots
         self.disk = None if isinstance(store, LocalStore) else session.disk
         self.tables: dict[str, ChunkTable] = {}
+        self.told: set[str] = set()
+        self.mistaken = False
+        self._believes = not isinstance(store, LocalStore)
         self.etags: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
         # Chunks at hand; None stands for one on the disk, which is decoded when it is its turn.
@@ -36,6 +44,7 @@ class Recall:
 
     def find_tables(self, reads: Sequence[Pieces]) -> None:
         """Look for the indexes of the shards that the reads touch; hold files to the version that was opened."""
+        believes = self._believes and sum([len(each) * each.layout.chunk_nbytes for each in reads]) <= _BELIEVED_BYTES
         for pieces in reads:
             layout = pieces.layout
             if layout.file is not None:
@@ -45,11 +54,27 @@ class Recall:
             for coords in {layout.object_of(chunk) for chunk in pieces.chunks()}:
                 key = layout.keys.key(coords)
                 etag = self._etag(key)
-                if etag is None:
-                    continue
-                table = self.session.indexes.get(cache_key(self.store, layout, key, etag, "index"))
-                if table is not None:
-                    self.tables[key], self.etags[key] = table, etag
+                if etag is not None:
+                    table = self.session.indexes.get(cache_key(self.store, layout, key, etag, "index"))
+                    if table is not None:
+                        self.tables[key], self.etags[key] = table, etag
+                        self.told.discard(key)
+                if key not in self.tables and layout.told is not None and believes:
+                    self._believe(key, layout.told.table(coords))
+
+    def _believe(self, key: str, table: ChunkTable | None) -> None:
+        if table is not None:
+            self.tables[key] = table
+            self.told.add(key)
+
+    def doubt(self) -> bool:
+        """Do without what was told and not confirmed from here on; False if all that was told was right."""
+        self._believes = False
+        for key in self.told:
+            del self.tables[key]
+        wrong = self.mistaken or bool(self.told)
+        self.told.clear()
+        return wrong
 
     def _pin(self, key: str, file: FileVersion) -> None:
         self.sizes[key] = file.nbytes
@@ -60,7 +85,11 @@ class Recall:
 
     def add_table(self, run: Run, job: Job, reply: Reply) -> None:
         """Take a shard's index that was looked up."""
-        self.tables[job.key], self.sizes[job.key] = run.table(job, reply), reply.object_nbytes
+        table = run.table(job, reply)
+        if job.key in self.told:
+            self.told.remove(job.key)
+            self.mistaken = self.mistaken or not _alike(self.tables[job.key], table)
+        self.tables[job.key], self.sizes[job.key] = table, reply.object_nbytes
         if reply.etag is not None:
             self.etags[job.key] = reply.etag
 
@@ -68,7 +97,10 @@ class Recall:
         """Take note that a shard is not stored: it has no chunks."""
         if job.key in self.etags:
             raise ConflictError(f"shard {job.key!r} vanished while it was read; call refresh() and read again")
-        index = run.plan.lookups[job.number].layout.index
+        if job.key in self.told:
+            self.told.remove(job.key)
+            self.mistaken = True
+        index = run.looked_up(job).index
         none = np.full(index.count if index else 0, -1, np.int64)
         self.tables[job.key] = ChunkTable(none, none)
 
@@ -144,6 +176,10 @@ class Recall:
 def _name(layout: Layout, key: str, slot: int) -> Hashable:
     """Name a chunk: arrays of one file have the object in common, so that its number there is not enough."""
     return key, slot, layout.stored, layout.chunks, layout.order
+
+
+def _alike(one: ChunkTable, other: ChunkTable) -> bool:
+    return np.array_equal(one.offsets, other.offsets) and np.array_equal(one.lengths, other.lengths)
 
 
 def _current_etag(store: Store, key: str) -> str | None:

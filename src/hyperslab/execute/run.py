@@ -94,6 +94,8 @@ class Run:
         self.sizes: dict[str, int] = {}
         self.gone: set[int] = set()
         self.disk = disk
+        # Chunks of shards of which it is not certain that they lie where they were read: kept once it is.
+        self._kept_later: list[tuple[Job, Reply, Layout, int, npt.NDArray[Any], Bytes]] = []
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
         self._coords: dict[int, list[tuple[int, ...]]] = {}
@@ -108,8 +110,8 @@ class Run:
     # What to ask
 
     def lookups(self) -> Iterator[Job]:
-        """Requests for the shard indexes that the plan needs first."""
-        for number, read in self.plan.lookups.items():
+        """Requests for the shard indexes that the plan needs first, or that are to be confirmed."""
+        for number, read in (self.plan.lookups | self.plan.confirmed).items():
             index = read.layout.index
             if index is None:
                 raise InternalError("a lookup in an object that has no index")
@@ -160,10 +162,14 @@ class Run:
 
     def table(self, job: Job, reply: Reply) -> ChunkTable:
         """Parse a shard's index and keep it for later reads."""
-        layout = self.plan.lookups[job.number].layout
+        layout = self.looked_up(job)
         table = self._parse_index(layout, reply.data, reply.object_nbytes, job.key)
         self._keep(job, reply, layout, "index", table, table.nbytes)
         return table
+
+    def looked_up(self, job: Job) -> Layout:
+        """The layout of the shard that a lookup is for."""
+        return (self.plan.lookups.get(job.number) or self.plan.confirmed[job.number]).layout
 
     def _parse_index(self, layout: Layout, data: memoryview, object_nbytes: int, key: str) -> ChunkTable:
         if layout.index is None:
@@ -287,9 +293,19 @@ class Run:
             else:
                 chunk = layout.decode(stored.data, job.key, inner)
                 if keeps:
-                    self._keep_chunk(job, reply, layout, layout.slot_of(inner), chunk, stored)
+                    found = (job, reply, layout, layout.slot_of(inner), chunk, stored)
+                    if job.number in self.plan.confirmed:
+                        self._kept_later.append(found)
+                    else:
+                        self._keep_chunk(*found)
             for owner in owners:
                 self.place(owner, chunk)
+
+    def keep(self) -> None:
+        """Let later reads have the chunks of shards of which it was not certain where they lie."""
+        for found in self._kept_later:
+            self._keep_chunk(*found)
+        self._kept_later.clear()
 
     def _keep_chunk(
         self, job: Job, reply: Reply, layout: Layout, slot: int, chunk: npt.NDArray[Any], stored: Bytes

@@ -29,7 +29,7 @@ from hyperslab.formats.zarr.documents import change_document, dump, fetch_docume
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
 from hyperslab.formats.zarr.sizes import OBJECT_BYTES, choose_chunks
 from hyperslab.formats.zarr.v3 import FORMAT, parse_node
-from hyperslab.formats.zarr.write import edits_of, object_grid
+from hyperslab.formats.zarr.write import edits_of
 from hyperslab.layout import Layout
 from hyperslab.layout.checksums import crc32c
 from hyperslab.selection import Selection, Span
@@ -286,7 +286,7 @@ def _copy_array(source: Readable, place: Place, manner: _Manner) -> ArraySource:
 def _tell_of(there: set[tuple[int, ...]], array: ZarrArray, source: Readable, tell: Done) -> None:
     """Tell of the bytes of objects that are stored already."""
     layout = array.source.layout
-    inside = [coords for coords in there if all(at < n for at, n in zip(coords, object_grid(layout), strict=True))]
+    inside = [coords for coords in there if all(at < n for at, n in zip(coords, layout.object_grid, strict=True))]
     if inside:
         sides = [zip(coords, layout.object_shape, layout.shape, strict=True) for coords in inside]
         cells = sum(prod([min(n, end - at * n) for at, n, end in each]) for each in sides)

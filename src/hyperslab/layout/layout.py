@@ -104,6 +104,14 @@ class FileVersion:
     nbytes: int
 
 
+class Told(Protocol):
+    """Says where the chunks of shards should lie: not certain, so whoever uses it makes sure."""
+
+    def table(self, coords: tuple[int, ...]) -> ChunkTable | None:
+        """Return the table of the shard at a place of the grid of objects; None if nothing is told of it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """An array's shape and type, and where its cells lie in objects.
@@ -113,7 +121,7 @@ class Layout:
     is plain: its cells lie row-major over the axes in `order`, as `stored` says, from byte `base` on.
 
     With a `table` all chunks lie in one object, where it says; no index has to be looked up. `file` is the version
-    of the object that the table, or `base`, belongs to.
+    of the object that the table, or `base`, belongs to. `told`, for shards, says what their indexes should say.
     """
 
     shape: tuple[int, ...]
@@ -133,6 +141,7 @@ class Layout:
     complete: bool = False
     table: ChunkTable | None = None
     file: FileVersion | None = None
+    told: Told | None = None
     # Worked out once, as every small read asks for them: chunks along each axis of an object, bytes of a decoded chunk.
     chunks_per_object: tuple[int, ...] = field(init=False)
     chunk_nbytes: int = field(init=False)
@@ -166,6 +175,11 @@ class Layout:
     def grid(self) -> tuple[int, ...]:
         """How many chunks there are along each axis."""
         return tuple(-(-n // c) for n, c in zip(self.shape, self.chunks, strict=True))
+
+    @property
+    def object_grid(self) -> tuple[int, ...]:
+        """How many objects there are along each axis."""
+        return tuple([-(-n // whole) for n, whole in zip(self.shape, self.object_shape, strict=True)])
 
     def object_of(self, chunk: tuple[int, ...]) -> tuple[int, ...]:
         """Return the place of the object that holds a chunk, in the grid of objects."""

@@ -55,7 +55,7 @@ def breakdown(plan: Plan) -> tuple[Line, ...]:
     whole_bytes = estimate.fetched_bytes - estimate.reply_bytes - plan.requests.nbytes
     known = not plan.lookups
     lines = [
-        Line(Way.LOOKUP, 0, len(plan.lookups), 0, estimate.lookup_bytes),
+        Line(Way.LOOKUP, 0, len(plan.lookups) + len(plan.confirmed), 0, estimate.lookup_bytes),
         _line(Way.RANGE, ranged, needed, chunk_of, len(plan.requests), plan.requests.nbytes, exact=known),
         _line(Way.GET, ways == Way.GET, needed, chunk_of, len(plan.wholes), whole_bytes, exact=False),
         _line(Way.CALL, ways == Way.CALL, needed, chunk_of, len(plan.calls), estimate.reply_bytes),

@@ -310,12 +310,17 @@ class CostModel:
         largest: int,
         lookups: int = 0,
         lookup_bytes: int = 0,
+        first: bool = True,
         exact: bool = True,
         calls: Calls | None = None,
     ) -> Estimate:
-        """Price a plan: lookups first, then data; `fetched` is without what calls answer."""
-        seconds = float(self.seconds(requests, fetched, largest, calls)) if requests or calls is not None else 0.0
-        if lookups:
+        """Price a plan; `fetched` is without what calls answer.
+
+        Lookups come first, then data; or, if they are not `first`, all at the same time.
+        """
+        asked, nbytes = (requests, fetched) if first else (requests + lookups, fetched + lookup_bytes)
+        seconds = float(self.seconds(asked, nbytes, largest, calls)) if asked or calls is not None else 0.0
+        if lookups and first:
             seconds += float(self.seconds(lookups, lookup_bytes))
         usd = float(self.usd(requests + lookups, fetched + lookup_bytes, calls))
         if calls is None:

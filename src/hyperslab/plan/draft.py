@@ -1,6 +1,6 @@
 """What reads need, gathered read by read: ranges of objects, whole objects, indexes to look up first."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -26,7 +26,8 @@ class Draft:
     """A plan in the making: see `Plan` for what its parts become.
 
     `choose` says whether a shard may be fetched whole instead of looking its index up, `settled` that it must be.
-    `shrinks` are, read by read, what share of their bytes cells are expected to have in a function's answer.
+    `shrinks` are, read by read, what share of their bytes cells are expected to have in a function's answer. `told` are
+    the keys of `tables` that are not certain.
     """
 
     model: CostModel
@@ -35,6 +36,7 @@ class Draft:
     choose: bool
     settled: bool
     shrinks: Sequence[float] = ()
+    told: Collection[str] = ()
     count: int = 0
     bases: list[int] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
@@ -43,6 +45,7 @@ class Draft:
     wholes: dict[int, list[int]] = field(default_factory=dict)
     whole_bytes: dict[int, int] = field(default_factory=dict)
     lookups: dict[int, Pieces] = field(default_factory=dict)
+    confirmed: dict[int, Pieces] = field(default_factory=dict)
     absent: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)
     # How many chunks are wanted of each shard whose index is not known.
@@ -124,6 +127,11 @@ class Draft:
     def _layout_of(self, owner: int) -> Layout:
         return self.reads[int(np.searchsorted(self.bases, owner, side="right")) - 1].layout
 
+    @property
+    def others(self) -> list[int]:
+        """The bytes of what is fetched along with ranges: whole objects, and indexes that are to be confirmed."""
+        return list(self.whole_bytes.values()) + _index_bytes(self.confirmed)
+
     def estimate(self, requests: Ranges, calls: tuple[Call, ...] = ()) -> Estimate:
         """Price the plan with these requests for its ranges, and these calls."""
         whole_bytes = list(self.whole_bytes.values())
@@ -136,8 +144,9 @@ class Draft:
             needed=self.needed_bytes,
             fetched=fetched + sum(whole_bytes),
             largest=max([largest, *whole_bytes]),
-            lookups=sum([self._lookup_requests(read.layout) for read in self.lookups.values()]),
-            lookup_bytes=sum([read.layout.index.nbytes for read in self.lookups.values() if read.layout.index]),
+            lookups=sum([self._lookup_requests(read.layout) for read in (self.lookups | self.confirmed).values()]),
+            lookup_bytes=sum(_index_bytes(self.lookups | self.confirmed)),
+            first=bool(self.lookups),
             # How long the header of a call's answer is, depends on what the store names versions by.
             exact=self.exact and not self.lookups and not calls,
             calls=figures_of(calls),
@@ -213,6 +222,8 @@ class Draft:
                 self.whole_bytes[number] = prod(layout.chunks_per_object) * layout.stored_size.nbytes + index_nbytes
                 self.exact = False
             elif (table := self._table(layout, number)) is not None:
+                if self.keys[number] in self.told:
+                    self.confirmed[number] = read
                 extents += self._found(number, table, pairs)
             else:
                 self.lookups[number] = read
@@ -293,3 +304,7 @@ class Draft:
         overlapping = overlapping or not isinstance(read, BoxPieces)
         itemsize = read.layout.stored.itemsize
         return Needs.sorted(chunks, units, owners, starts, stops, itemsize, overlapping=overlapping)
+
+
+def _index_bytes(shards: Mapping[int, Pieces]) -> list[int]:
+    return [read.layout.index.nbytes for read in shards.values() if read.layout.index is not None]

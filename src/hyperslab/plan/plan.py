@@ -1,6 +1,6 @@
 """The plan of a read: which requests are sent for which bytes, and what that is predicted to cost."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from math import isinf, prod
@@ -56,6 +56,7 @@ class Plan:
     of objects (numbers into `keys`) that hold the rows of `needs`; `wholes` are objects fetched as they are,
     with the owners that they serve; `absent` and `cached` are owners that need no request. While `lookups`
     (shards whose index is not known yet) is not empty, the plan is a bound: it is made again with the indexes.
+    `confirmed` are shards whose index was told: it is read along with the data, to see whether that was right.
     `calls` are of a function beside the data; `call_needs` and `call_wholes` are what would be needed without it.
     A `direct` plan sends no requests: the cells are copied out of mapped files.
     """
@@ -77,6 +78,7 @@ class Plan:
     calls: tuple[Call, ...] = ()
     call_needs: Needs = _NO_NEEDS
     call_wholes: dict[int, list[int]] = field(default_factory=dict)
+    confirmed: dict[int, Pieces] = field(default_factory=dict)
 
     def __str__(self) -> str:
         from hyperslab.plan.explain import describe  # told by the room's last file, which knows plans
@@ -108,16 +110,17 @@ def make_plan(
     method: Method | None = None,
     *,
     tables: Mapping[str, ChunkTable] | None = None,
+    told: Collection[str] = (),
     is_cached: IsCached | None = None,
     settled: bool = False,
     shrinks: Sequence[float] = (),
 ) -> Plan:
     """Plan some reads of one store together.
 
-    `tables` are the shard indexes that are known, by object key. `is_cached(layout, key, inner)` says whether a decoded
-    chunk is at hand (`inner` counts chunks within the object). `settled` says that lookups are over: shards whose
-    index is not known are those that an earlier plan chose to fetch whole. `shrinks` are, one for each read, what share
-    of their bytes cells are expected to have in a function's compressed answer.
+    `tables` are the shard indexes that are known, by object key; those in `told` are not certain. `is_cached(layout,
+    key, inner)` says whether a decoded chunk is at hand (`inner` counts chunks within the object). `settled` says that
+    lookups are over: shards whose index is not known are those that an earlier plan chose to fetch whole. `shrinks`
+    are, one for each read, what share of their bytes cells are expected to have in a function's compressed answer.
     """
     if method == "fetch" and sum([read.run_count for read in reads]) > MOST_RUNS:
         raise InvalidInputError(f"method 'fetch' would send over {MOST_RUNS:,} requests; use another, or read less")
@@ -129,7 +132,7 @@ def make_plan(
             return plan
     if model.function is not None and method in (None, "call"):
         reads = _in_bands(reads, model.function, hurry=not isinf(model.phi))
-    return _plan_any(reads, model, method, tables or {}, is_cached, settled, shrinks)
+    return _plan_any(reads, model, method, tables or {}, is_cached, settled, shrinks, told)
 
 
 def direct_plan(reads: Sequence[Pieces], model: CostModel) -> Plan:
@@ -152,17 +155,18 @@ def _plan_any(
     is_cached: IsCached | None,
     settled: bool,
     shrinks: Sequence[float] = (),
+    told: Collection[str] = (),
 ) -> Plan:
-    draft = Draft(model, tables, is_cached, method is None, settled, shrinks)
+    draft = Draft(model, tables, is_cached, method is None, settled, shrinks, told)
     for read in reads:
         draft.add(read)
     needs = draft.all_needs()
     if model.function is not None and method in (None, "call"):
         return _plan_with_calls(draft, needs, method)
-    requests = _choose(needs, model, method, list(draft.whole_bytes.values()))
+    requests = _choose(needs, model, method, draft.others)
     return Plan(
         model, method, tuple(reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes, draft.lookups,
-        draft.absent, draft.cached, draft.estimate(requests), draft.count,
+        draft.absent, draft.cached, draft.estimate(requests), draft.count, confirmed=draft.confirmed,
     )  # fmt: skip
 
 
@@ -171,12 +175,12 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     model = draft.model
     spare = 0.0 if isinf(model.phi) else _SEARCH_S
     if method is None and spare:
-        requests = _choose(needs, model, None, list(draft.whole_bytes.values()))
+        requests = _choose(needs, model, None, draft.others)
         estimate = draft.estimate(requests)
         if not worth_calling(model.weigh(estimate), model.least_with_call(0, 0), spare):
             return Plan(
                 model, None, tuple(draft.reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes,
-                draft.lookups, draft.absent, draft.cached, estimate, draft.count,
+                draft.lookups, draft.absent, draft.cached, estimate, draft.count, confirmed=draft.confirmed,
             )  # fmt: skip
     choice = choose_calls(
         needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call", spare=spare
@@ -188,7 +192,7 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     return Plan(
         draft.model, method, tuple(draft.reads), tuple(draft.bases), draft.keys, rest, choice.requests, draft.wholes,
         draft.lookups, draft.absent, draft.cached, draft.estimate(choice.requests, choice.calls), draft.count,
-        calls=choice.calls, call_needs=called, call_wholes=call_wholes,
+        calls=choice.calls, call_needs=called, call_wholes=call_wholes, confirmed=draft.confirmed,
     )  # fmt: skip
 
 
@@ -244,11 +248,12 @@ def instead_of_calls(plan: Plan, failed: Sequence[Call], model: CostModel) -> Pl
     )
 
 
-def _choose(needs: Needs, model: CostModel, method: Method | None, whole_bytes: list[int]) -> Ranges:
+def _choose(needs: Needs, model: CostModel, method: Method | None, other_bytes: list[int]) -> Ranges:
+    """Choose the requests for ranges; `other_bytes` are what others bring that are sent at the same time."""
     if not len(needs):
         return _NO_REQUESTS
     if method is None:
-        count, total, largest = len(whole_bytes), sum(whole_bytes), max(whole_bytes, default=0)
+        count, total, largest = len(other_bytes), sum(other_bytes), max(other_bytes, default=0)
         best = optimise(needs, model, others=count, other_bytes=total, other_largest=largest)
         joined = merge(needs)
         if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:

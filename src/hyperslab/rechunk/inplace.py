@@ -27,7 +27,6 @@ from hyperslab.formats.zarr import claims
 from hyperslab.formats.zarr.change import Change, change_of, layout_of, marked, same_layout
 from hyperslab.formats.zarr.documents import dump, fetch_document
 from hyperslab.formats.zarr.seal import Seal, check_seal, sealed
-from hyperslab.formats.zarr.write import object_grid
 from hyperslab.rechunk.beside import BesideArray
 from hyperslab.rechunk.listing import Listing, list_objects
 from hyperslab.rechunk.moving import check_memory, move_cells
@@ -278,7 +277,9 @@ class LayoutChange:
         changed = {**marked(document, None), **self.target_layout}
         if seal is None:
             return changed
-        return sealed(changed, Seal(complete=self.old.layout.shape if complete else None, copying=seal.copying))
+        lengths = self.target.lengths if complete else None
+        shape = self.old.layout.shape if complete else None
+        return sealed(changed, Seal(complete=shape, copying=seal.copying, lengths=lengths))
 
     def _missing(self, found: Listing, *, complete: bool) -> bool:
         """Check that every new object is there; True if some had to be written, as the array became complete."""
@@ -288,7 +289,7 @@ class LayoutChange:
             raise IntegrityError(f"object {key!r} and {len(lost) - 1} more were written and are gone; call again")
         if not complete:
             return False
-        grid = product(*[range(count) for count in object_grid(self.target.source.layout)])
+        grid = product(*[range(count) for count in self.target.source.layout.object_grid])
         empty = [coords for coords in grid if coords not in found.new]
         with self._alive():
             self.target.objects(self.target.writer()).fill(empty)
@@ -347,7 +348,7 @@ class LayoutChange:
 
     def _share_bytes(self, count: int) -> int:
         """Return about how many bytes so many new objects hold."""
-        return self.old.layout.nbytes * count // max(1, prod(object_grid(self.target.source.layout)))
+        return self.old.layout.nbytes * count // max(1, prod(self.target.source.layout.object_grid))
 
     @contextmanager
     def _alive(self) -> Iterator[None]:
@@ -374,7 +375,7 @@ class LayoutChange:
 
 
 def _in_grid(source: ArraySource, coords: Coords) -> bool:
-    return all([at < count for at, count in zip(coords, object_grid(source.layout), strict=True)])
+    return all([at < count for at, count in zip(coords, source.layout.object_grid, strict=True)])
 
 
 def _check_no_other(document: Document, key: str, url: str) -> None:

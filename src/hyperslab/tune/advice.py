@@ -84,17 +84,19 @@ def find_form(
     bounds: Bounds | None = None,
     copies: int = 1,
     storage_bytes: float = inf,
+    told: bool | None = None,
 ) -> Findings:
     """Search for the best form; where none is better by a margin, also on reads that were held out, advise to stay.
 
-    With `copies` above 1 also look for so many forms at a time, that take at most `storage_bytes` together.
+    With `copies` above 1 also look for so many forms at a time, that take at most `storage_bytes` together. `told` says
+    whether the metadata tell where chunks of shards lie as the array is now (default: as if it were just written).
     """
     # What a function beside the data could do is left out: it makes most forms alike.
     model = replace(model, function=None)
     found = search(trained, itemsize, model, shrink, plain=plain, bounds=bounds, also=[now])
     best = found[0].form if found else now
     compared = [
-        _compare(now, best, reads, itemsize, model, shrink) for reads in (trained, held_out) if reads is not None
+        _compare(now, best, reads, itemsize, model, shrink, told) for reads in (trained, held_out) if reads is not None
     ]
     if any(each.best.cost > (1 - _WORTH) * each.now.cost for each in compared):
         best = now
@@ -109,9 +111,14 @@ def find_form(
     return Findings(trained.shape, itemsize, model, now, best, compared[0], later, change, several)
 
 
-def _compare(now: Form, best: Form, reads: Reads, itemsize: int, model: CostModel, shrink: Shrink) -> Compared:
-    both = [figures_of(form, reads, itemsize, model, shrink).means(reads, itemsize) for form in (now, best)]
-    return Compared(*both)
+def _compare(
+    now: Form, best: Form, reads: Reads, itemsize: int, model: CostModel, shrink: Shrink, told: bool | None
+) -> Compared:
+    both = (
+        figures_of(now, reads, itemsize, model, shrink, told=told),
+        figures_of(best, reads, itemsize, model, shrink),
+    )
+    return Compared(*[figures.means(reads, itemsize) for figures in both])
 
 
 def _change(now: Form, best: Form, shape: Shape, itemsize: int, model: CostModel, shrink: Shrink) -> Change:

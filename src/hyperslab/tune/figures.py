@@ -62,12 +62,20 @@ class Figures:
 
 
 def figures_of(
-    form: Form, reads: Reads, itemsize: int, model: CostModel, shrink: Shrink, *, cold: float | None = None
+    form: Form,
+    reads: Reads,
+    itemsize: int,
+    model: CostModel,
+    shrink: Shrink,
+    *,
+    cold: float | None = None,
+    told: bool | None = None,
 ) -> Figures:
     """Return what reads would cost in a form.
 
-    `cold` is the share of shards whose index has to be read first; without it, as many as are met for the first time
-    when the reads are made one after the other in one session.
+    `cold` is the share of shards whose index has to be read; without it, as many as are met for the first time when the
+    reads are made one after the other in one session. It is read first unless the metadata have `told` what it says:
+    then it is read at the same time as the chunks (default: if they would, had the array just been written).
     """
     if form.plain and model.mapped:
         return _mapped(form, reads, itemsize, model)
@@ -81,8 +89,12 @@ def figures_of(
         some, any_cold = _cold(form, reads, objects) if cold is None else (cold, np.full(len(reads), float(cold > 0)))
         lookups, index_bytes = some * objects, 16 * form.chunks_per_object + 4
         at_once = np.ceil(lookups / np.maximum(any_cold, 1e-9)).astype(np.int64)
-        asked = np.asarray(model.seconds(at_once, at_once * index_bytes), np.float64)
-        seconds = seconds + any_cold * asked
+        if not model.mapped and (form.told(reads.shape) if told is None else told):
+            sent, all_bytes = requests.astype(np.int64), nbytes + at_once * index_bytes
+            asked = model.seconds(sent + at_once, all_bytes) - model.seconds(sent, nbytes)
+        else:
+            asked = np.asarray(model.seconds(at_once, at_once * index_bytes), np.float64)
+        seconds = seconds + any_cold * np.maximum(asked, 0.0)
         usd = usd + np.asarray(model.usd(lookups, lookups * index_bytes), np.float64)
         nbytes = nbytes + lookups * index_bytes
     seconds = seconds + (0.0 if form.plain else model.decode_seconds(chunks, chunks * prod(form.chunks) * itemsize))

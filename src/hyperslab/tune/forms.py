@@ -10,6 +10,7 @@ from hyperslab.errors import InternalError, InvalidInputError
 from hyperslab.formats.source import ArraySource
 from hyperslab.formats.zarr.v3 import parse_node
 from hyperslab.layout import Layout
+from hyperslab.layout.told import TOLD_CHUNKS
 
 __all__ = ["Form", "Shape", "Shrink", "form_of", "layout_of"]
 
@@ -43,6 +44,10 @@ class Form:
     def shards(self) -> Shape | None:
         """Cells of one object, if it holds several chunks."""
         return None if self.objects == self.chunks else self.objects
+
+    def told(self, shape: Shape) -> bool:
+        """Whether the metadata of an array of that shape, once it is written, say where chunks of its shards lie."""
+        return self.shards is not None and self.object_count(shape) * self.chunks_per_object <= TOLD_CHUNKS
 
     def object_count(self, shape: Shape) -> int:
         """How many objects an array of that shape has."""

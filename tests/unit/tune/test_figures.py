@@ -118,10 +118,23 @@ def test_chunks_are_counted_exactly():
 def test_an_index_that_is_not_known_costs_a_round_more():
     model = CostModel(Profile.named("s3"), Prices.named("aws"), 0.0)
     reads, form = reads_of(SHAPE, _selections("box")), FORMS["flat shards"]
-    warm, cold = (figures_of(form, reads, 4, model, Shrink(), cold=share) for share in (0.0, 1.0))
+    warm, cold = (figures_of(form, reads, 4, model, Shrink(), cold=share, told=False) for share in (0.0, 1.0))
     assert ((cold.seconds - warm.seconds) >= model.profile.latency_s).all()
     assert cold.lookups.min() >= 1
     assert warm.lookups.max() == 0
+
+
+def test_an_index_of_which_the_metadata_tell_costs_a_request_but_no_round():
+    model = CostModel(Profile.named("s3"), Prices.named("aws"), 0.0)
+    reads, form = reads_of(SHAPE, _selections("box")), FORMS["flat shards"]
+    warm, told, cold = (
+        figures_of(form, reads, 4, model, Shrink(), cold=share, told=told)
+        for share, told in ((0.0, True), (1.0, True), (1.0, False))
+    )
+    assert (told.lookups == cold.lookups).all()
+    assert np.allclose(told.usd, cold.usd)
+    assert (told.seconds >= warm.seconds).all()
+    assert ((cold.seconds - told.seconds) >= model.profile.latency_s / 2).all()
 
 
 def test_indexes_are_learned_by_and_by():

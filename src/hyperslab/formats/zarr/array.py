@@ -33,9 +33,10 @@ from hyperslab.formats.zarr.assignment import Assignment, assign_values
 from hyperslab.formats.zarr.change import Change, change_of, marked, same_layout
 from hyperslab.formats.zarr.claims import is_gone
 from hyperslab.formats.zarr.documents import change_attributes, change_document, dump, fetch_document
+from hyperslab.formats.zarr.noted import Noted
 from hyperslab.formats.zarr.objects import box_of_chunk, object_codec
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
-from hyperslab.formats.zarr.write import ObjectEdit, Objects, boxes_of, check_count, object_grid
+from hyperslab.formats.zarr.write import ObjectEdit, Objects, boxes_of, check_count
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.selection import Box, Points, Selection
@@ -72,11 +73,12 @@ class ZarrArray:
         check_format(source.format, source.url)
         self.session, self.store, self.source, self.snapshot = session, store, source, snapshot
         self._document = document
+        self._noted: Noted | None = None
         self._looked_at_s = float("-inf") if document is None else time.monotonic()
 
     def __getstate__(self) -> dict[str, Any]:
-        # Another machine has another clock.
-        return {**self.__dict__, "_looked_at_s": float("-inf")}
+        # Another machine has another clock, and puts other objects.
+        return {**self.__dict__, "_looked_at_s": float("-inf"), "_noted": None}
 
     @property
     def key(self) -> str:
@@ -130,7 +132,20 @@ class ZarrArray:
         layout = self.source.layout if layout is None else layout
         # A remote store may still look at the bytes of a put that was given up.
         codec = object_codec(self.document, layout, reuse=isinstance(self.store, LocalStore))
-        return Objects(writer, layout, self.snapshot, codec, **options)
+        return Objects(writer, layout, self.snapshot, codec, noted=self._notes(layout), **options)
+
+    def _notes(self, layout: Layout) -> Noted:
+        """Return where the lengths of chunks are noted, for this layout."""
+        if self._noted is None or not _noted_alike(self._noted.layout, layout):
+            self._noted = Noted(layout)
+        return self._noted
+
+    @property
+    def lengths(self) -> str | None:
+        """The lengths of all chunks in shards, if all were put here, for readers to be told."""
+        noted = self._noted
+        alike = noted is not None and _noted_alike(noted.layout, self.source.layout)
+        return noted.text() if noted is not None and alike else None
 
     def assign(self, selection: Selection | Points, values: Any) -> None:
         """Write values into the selected cells."""
@@ -170,8 +185,20 @@ class ZarrArray:
         """Make sure that what was written stays, also if the layout is being changed."""
         if assignment.covers and not self.source.layout.complete and self.seal is not None:
             self.take(self._tell(boxes_of(assignment), completes=True))
-        elif change_of(self._look(), self.key) is not None:
+            return
+        document = self._look()
+        if change_of(document, self.key) is not None:
             self._tell(boxes_of(assignment), completes=False)
+        seal = seal_of(document)
+        if seal is not None and seal.lengths is not None:
+            self._tell_no_lengths()
+
+    def _tell_no_lengths(self) -> None:
+        """Tell readers nothing any more of how long chunks are: some have changed."""
+        change_document(
+            self.writer(), self.key, lambda found, seal: (found, None if seal is None else replace(seal, lengths=None))
+        )
+        self.source = replace(self.source, layout=replace(self.source.layout, told=None))
 
     def _tell(self, boxes: list[Box], *, completes: bool) -> dict[str, Any]:
         """Say in the metadata that these cells were written, if it is being changed; and that all have been."""
@@ -188,7 +215,7 @@ class ZarrArray:
                 document = marked(document, replace(change.with_written(boxes), closing=False))
             if completes:
                 self.check_shape(document, shape)
-                seal = replace(seal or Seal(), complete=shape, copying=None)
+                seal = replace(seal or Seal(), complete=shape, copying=None, lengths=self.lengths)
             return document, seal
 
         pause_s = 0.002
@@ -274,7 +301,7 @@ class ZarrArray:
         check_count(self.source.layout)
         objects = self.objects(writer)
         objects.fill(self._incomplete(writer), done)
-        self.sign(writer, etag, replace(seal, complete=self.source.layout.shape, copying=None))
+        self.sign(writer, etag, replace(seal, complete=self.source.layout.shape, copying=None, lengths=self.lengths))
 
     def sign(self, writer: StoreWriter, etag: str, seal: Seal) -> None:
         """Put the document, signed, over the version that it was read in."""
@@ -285,7 +312,7 @@ class ZarrArray:
     def _incomplete(self, writer: StoreWriter) -> Iterator[tuple[int, ...]]:
         """Yield the places of objects that are not there, or lack a chunk that lies in the shape."""
         layout, there = self.source.layout, stored_objects(writer, self.source)
-        for coords in product(*[range(count) for count in object_grid(layout)]):
+        for coords in product(*[range(count) for count in layout.object_grid]):
             if coords not in there or (layout.index is not None and self._lacks_chunk(writer, coords)):
                 yield coords
 
@@ -314,6 +341,11 @@ class _ClosingError(Exception):
 
     def __init__(self, change: Change) -> None:
         super().__init__(change.token)
+
+
+def _noted_alike(one: Layout, other: Layout) -> bool:
+    a, b = [(each.keys, each.shape, each.chunks, each.object_shape) for each in (one, other)]
+    return a == b
 
 
 def _placed_alike(one: ArraySource, other: ArraySource) -> bool:

@@ -4,9 +4,10 @@ It is an attribute, which other readers leave alone:
 
     "_hyperslab": {"complete": [4, 4], "hyperslab_crc32c": "1c291ca3"}
 
-`complete` is the shape once every object of it has been written: then one that is gone is lost. The checksum is of the
-whole document, written in one fixed way, without the checksum itself and without consolidated metadata (whose members
-are sealed one by one). The attribute's name and the checksum's each demand the other: damage to one name cannot make
+`complete` is the shape once every object of it has been written: then one that is gone is lost. `lengths`, of an array
+in shards, are those of its chunks as they were all written (see `layout.told`). The checksum is of the whole document,
+written in one fixed way, without the checksum itself and without consolidated metadata (whose members are sealed one
+by one). The attribute's name and the checksum's each demand the other: damage to one name cannot make
 a sealed document look like one of somebody else's.
 """
 
@@ -37,6 +38,7 @@ class Seal:
     complete: tuple[int, ...] | None = None
     claim: str | None = None
     copying: str | None = None
+    lengths: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         found: dict[str, Any] = {"complete": None if self.complete is None else list(self.complete)}
@@ -44,6 +46,8 @@ class Seal:
             found["claim"] = self.claim
         if self.copying is not None:
             found["copying"] = self.copying
+        if self.lengths is not None:
+            found["lengths"] = self.lengths
         return found
 
 
@@ -87,11 +91,12 @@ def seal_of(document: Mapping[str, Any]) -> Seal | None:
     found = attributes.get(ATTRIBUTE) if isinstance(attributes, dict) else None
     if not isinstance(found, dict):
         return None
-    complete, claim, copying = found.get("complete"), found.get("claim"), found.get("copying")
+    complete, claim, copying, lengths = [found.get(name) for name in ("complete", "claim", "copying", "lengths")]
     return Seal(
         tuple(complete) if isinstance(complete, list) else None,
         claim if isinstance(claim, str) else None,
         copying if isinstance(copying, str) else None,
+        lengths if isinstance(lengths, str) else None,
     )
 
 

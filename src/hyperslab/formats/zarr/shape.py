@@ -27,7 +27,7 @@ from hyperslab.formats.zarr.claims import is_gone as _is_gone
 from hyperslab.formats.zarr.create import check_size
 from hyperslab.formats.zarr.documents import change_document
 from hyperslab.formats.zarr.seal import Seal, check_seal
-from hyperslab.formats.zarr.write import check_count, object_grid
+from hyperslab.formats.zarr.write import check_count
 from hyperslab.layout import Layout
 from hyperslab.selection import Selection, Span
 
@@ -159,7 +159,7 @@ def _write_new(
 
 def _outside(layout: Layout, old: Shape) -> Iterator[Shape]:
     """Yield the places of objects with cells that the array did not have when its shape was `old`."""
-    grid = object_grid(layout)
+    grid = layout.object_grid
     for coords in product(*[range(count) for count in grid]):
         if _reaches(layout, coords, old):
             yield coords

@@ -13,6 +13,7 @@ from hyperslab.formats.zarr.dtypes import DType, parse_dtype_v3, parse_fill
 from hyperslab.formats.zarr.metadata import attributes, check_chunks, dimension_names, lengths, shown
 from hyperslab.formats.zarr.seal import Seal, check_seal
 from hyperslab.layout.layout import ChunkKeys, Layout, ShardIndex
+from hyperslab.layout.told import ToldTables
 
 __all__ = ["parse_node"]
 
@@ -58,7 +59,7 @@ def _array(document: dict[str, Any], url: str, path: str, key: str, seal: Seal |
         raise UnsupportedError(f"{key!r} has storage transformers; none are supported")
     layout = _layout(document, path)
     if seal is not None and seal.complete == layout.shape:
-        layout = replace(layout, complete=True)
+        layout = replace(layout, complete=True, told=_told(layout, seal))
     return ArraySource(
         url,
         path,
@@ -67,6 +68,12 @@ def _array(document: dict[str, Any], url: str, path: str, key: str, seal: Seal |
         _attributes(document, key),
         dimension_names(document.get("dimension_names"), len(layout.shape), key),
     )
+
+
+def _told(layout: Layout, seal: Seal) -> ToldTables | None:
+    if layout.index is None or seal.lengths is None:
+        return None
+    return ToldTables(seal.lengths, layout.object_grid, layout.index)
 
 
 def _attributes(document: dict[str, Any], key: str) -> Mapping[str, Any]:

@@ -15,13 +15,14 @@ from hyperslab.errors import ConflictError, FormatError, IntegrityError, Invalid
 from hyperslab.execute import Snapshot
 from hyperslab.execute.write import StoreWriter, versioned
 from hyperslab.formats.zarr.assignment import Assignment
+from hyperslab.formats.zarr.noted import Noted
 from hyperslab.formats.zarr.objects import ObjectCodec, box_of_chunk
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, PointPieces
 from hyperslab.selection import Box
 from hyperslab.store.base import CHILDREN_LIMIT
 
-__all__ = ["ObjectEdit", "Objects", "boxes_of", "check_count", "edits_of", "object_grid"]
+__all__ = ["ObjectEdit", "Objects", "boxes_of", "check_count", "edits_of"]
 
 # How often a change is tried again because another writer was faster, and the longest pause before that.
 _TRIES = 64
@@ -92,15 +93,10 @@ def _object_box(layout: Layout, first: tuple[int, ...], last: tuple[int, ...]) -
     )
 
 
-def object_grid(layout: Layout) -> tuple[int, ...]:
-    """Return how many objects there are along each axis."""
-    return tuple([-(-n // whole) for n, whole in zip(layout.shape, layout.object_shape, strict=True)])
-
-
 def check_count(layout: Layout, old: tuple[int, ...] | None = None) -> None:
     """Refuse to write fill values into more objects than could be listed; those of the shape `old` are not written."""
     held = replace(layout, shape=tuple([0] * len(layout.shape)) if old is None else old)
-    count = prod(object_grid(layout)) - prod(object_grid(held))
+    count = prod(layout.object_grid) - prod(held.object_grid)
     if count > CHILDREN_LIMIT:
         raise InvalidInputError(
             f"fill values would be written into {count} objects, at most {CHILDREN_LIMIT} are; "
@@ -114,7 +110,7 @@ class Objects:
     `guard`, where given, is called after an object was read and before it is replaced: it raises if this writer must
     not go on. `fresh` is called before every put: it raises if the array has another layout by now. `old_shape` is what
     the array had before it grew: what stored chunks hold outside of that is left over from before, and not taken for
-    cells.
+    cells. `noted` takes the lengths of the chunks of each shard that is put.
     """
 
     def __init__(
@@ -127,9 +123,10 @@ class Objects:
         guard: Callable[[], None] | None = None,
         fresh: Callable[[], None] | None = None,
         old_shape: tuple[int, ...] | None = None,
+        noted: Noted | None = None,
     ) -> None:
         self.writer, self.layout, self.snapshot, self.codec = writer, layout, snapshot, codec
-        self.guard, self.fresh, self.old_shape = guard, fresh, old_shape
+        self.guard, self.fresh, self.old_shape, self.noted = guard, fresh, old_shape, noted
         self._nbytes = prod(layout.object_shape) * layout.dtype.itemsize
 
     def assign(
@@ -163,12 +160,12 @@ class Objects:
         edits = self._chunk_edits(edit, assignment)
         covered = self._covers(edit, assignment)
         if covered and self._whole(edit.coords) and self.guard is None:
-            self._put(key, self.codec.build(edit.coords, edits, None, key))
+            self._put(edit.coords, self.codec.build(edit.coords, edits, None, key))
             return
         if (covered and not self.layout.complete) or self._is_new(edit.coords):
             # Most often nothing is there yet. What is there may hold cells that another writer has added meanwhile.
             try:
-                self._put(key, self.codec.build(edit.coords, edits, None, key), if_absent=True)
+                self._put(edit.coords, self.codec.build(edit.coords, edits, None, key), if_absent=True)
                 return
             except ConflictError:
                 pass
@@ -194,9 +191,9 @@ class Objects:
                 built = self.codec.build(edit.coords, edits, None, key)
             try:
                 if old is None:
-                    self._put(key, built, if_absent=True)
+                    self._put(edit.coords, built, if_absent=True)
                 else:
-                    self._put(key, built, if_match=versioned(old, key))
+                    self._put(edit.coords, built, if_match=versioned(old, key))
                 return
             except ConflictError:
                 time.sleep(random.uniform(0, min(_MOST_PAUSE_S, 0.002 * 2.0**attempt)))
@@ -204,7 +201,8 @@ class Objects:
             f"chunk object {key!r} was changed by other writers {_TRIES} times while it was written; try again later"
         )
 
-    def _put(self, key: str, data: npt.NDArray[np.uint8], **conditions: Any) -> None:
+    def _put(self, coords: tuple[int, ...], data: npt.NDArray[np.uint8], **conditions: Any) -> None:
+        key = self.layout.keys.key(coords)
         if self.fresh is not None:
             self.fresh()
         try:
@@ -212,6 +210,8 @@ class Objects:
         finally:
             # Also after a failure: nobody knows whether it was stored.
             self.snapshot.etags.pop(key, None)
+        if self.noted is not None:
+            self.noted.take(coords, data)
 
     def _chunk_edits(self, edit: ObjectEdit, assignment: Assignment | None) -> dict[int, Any]:
         """Return what becomes of each chunk that changes."""
