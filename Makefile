@@ -74,6 +74,7 @@ docs-check: $(VENV)/.test  ## run the Python blocks of README.md and docs/, chec
 
 clean:  ## remove .venv, caches and build output
 	@rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	@rm -rf /dev/shm/hyperslab-$$(id -u)
 	@find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # Set-up. Each stamp stands for one set of packages; a newer pyproject.toml installs it again.

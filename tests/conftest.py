@@ -1,17 +1,30 @@
 """Fixtures that every part of the tests may use."""
 
+import gc
 import os
 import tempfile
 
 import pytest
-from support import profiles
+from support import profiles, scratch, spreading
 from support.missing import not_installed
 from support.s3proxy import S3Proxy
 from support.seaweed import Seaweed, find_weed
 
 profiles.load()
+scratch.use_memory()
 # What a person has measured or priced on this machine must not decide how tests end; children inherit it.
 os.environ["HYPERSLAB_HOME"] = os.path.join(tempfile.gettempdir(), f"hyperslab-no-home-{os.getpid()}")
+
+
+def pytest_collection_finish():
+    """Let the garbage collector, and so forked children, pass over the ten thousand tests, which stay to the end."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    return spreading.scheduler(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -11,8 +11,6 @@ from bench.peers.datasets import Dataset
 from bench.peers.running import Bench
 from bench.peers.workloads import NAMES, Query, workload
 
-pytestmark = pytest.mark.xdist_group("lab")
-
 WHOLE = ("zarr_python", "tensorstore")
 
 

@@ -90,7 +90,7 @@ def stored():
     retry._FIRST_S = retry_s
 
 
-@settings(max_examples=times(400), deadline=None)
+@settings(max_examples=times(200, 40_000), deadline=None)
 @given(
     st.sampled_from(ALL), whims, bounds, st.sampled_from([None, "get", "merge", "fetch", "paper"]), st.integers(1, 3)
 )

@@ -93,7 +93,7 @@ def chunk_of(layout, seed):
     return whole
 
 
-@tries(300)
+@tries(180, soak=30_000)
 @given(st.data())
 def test_core_gives_what_numpy_gives(data):
     layout = data.draw(layouts())
@@ -182,7 +182,7 @@ def objects(draw, key, numbered):
     return bytes(data), found
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), st.sampled_from([0, 0, 1, 2, 10, 60, 1000, JOINED_BYTES]))
 def test_chunks_that_are_read_together_give_what_numpy_gives(data, gap_bytes):
     """Near, touching, overlapping and alike ones, of several objects and versions: the same cells, by fewer GETs."""

@@ -51,7 +51,7 @@ def test_datasets_are_what_h5py_says(opened, case):
             assert_same(np.asarray(array.fill_value, array.dtype)[()], np.asarray(dataset.fillvalue, dataset.dtype)[()])
 
 
-@tries(700)
+@tries(350, soak=70_000)
 @given(st.data(), cases, profiles)
 def test_every_method_gives_what_numpy_gives(opened, data, case, profile):
     _, whole = hdf5_stored(case)
@@ -61,7 +61,7 @@ def test_every_method_gives_what_numpy_gives(opened, data, case, profile):
             assert_same(array.read(key, method=method), picked(whole, key, None))
 
 
-@tries(300)
+@tries(180, soak=30_000)
 @given(st.data(), cases, profiles, st.integers(1, 9), st.integers(1, 40))
 def test_requests_cut_anywhere_give_the_same(opened, data, case, profile, min_cut, max_request):
     _, whole = hdf5_stored(case)
@@ -70,7 +70,7 @@ def test_requests_cut_anywhere_give_the_same(opened, data, case, profile, min_cu
         assert_same(both(opened, case, profile)[1].read(key), picked(whole, key, None))
 
 
-@tries(300)
+@tries(180, soak=30_000)
 @given(st.data(), cases, profiles)
 def test_points_and_cached_reads(opened, data, case, profile):
     _, whole = hdf5_stored(case)
@@ -80,7 +80,7 @@ def test_points_and_cached_reads(opened, data, case, profile):
             assert_same(array.points[index], whole[index])
 
 
-@tries(300)
+@tries(180, soak=30_000)
 @given(st.data(), st.sampled_from([case for case in CASES if case.index == "earliest" and case.storage == "chunked"]))
 def test_a_few_chunks_looked_up_in_a_long_index(data, case):
     _, whole = hdf5_stored(case)
@@ -91,7 +91,7 @@ def test_a_few_chunks_looked_up_in_a_long_index(data, case):
             assert_same(array[key], picked(whole, key, None))
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), profiles)
 def test_datasets_of_several_files_are_read_together(opened, data, profile):
     chosen = [data.draw(cases) for _ in range(3)]

@@ -67,14 +67,14 @@ def check(arrays, case: Case, key: object, fields: object, methods=METHODS) -> N
                 assert found.flags.writeable
 
 
-@tries(600)
+@tries(300, soak=60_000)
 @given(selections(), profiles)
 def test_every_method_gives_what_numpy_gives(opened, selection, profile):
     case, key, fields = selection
     check([opened.open(copied(case), profile), opened.open(stored(case)[0], profile)], case, key, fields)
 
 
-@tries(350)
+@tries(150, soak=35_000)
 @given(selections(st.sampled_from(PLAIN_CASES)), profiles, st.integers(1, 9), st.integers(1, 40))
 def test_requests_cut_anywhere_give_the_same(opened, selection, profile, min_cut, max_request):
     case, key, fields = selection
@@ -82,7 +82,7 @@ def test_requests_cut_anywhere_give_the_same(opened, selection, profile, min_cut
         check([opened.open(copied(case), profile)], case, key, fields, methods=(None, "paper"))
 
 
-@tries(350)
+@tries(120, soak=35_000)
 @given(selections(st.sampled_from(PLAIN_CASES)), profiles, st.integers(1, 30), st.integers(1, 60), st.booleans())
 def test_coarse_ranges_give_the_same(opened, selection, profile, most_runs, max_request, cut):
     """Where there would be too many ranges to plan with, some gaps are closed from the start."""
@@ -94,7 +94,7 @@ def test_coarse_ranges_give_the_same(opened, selection, profile, most_runs, max_
         check([opened.open(copied(case), profile)], case, key, fields)
 
 
-@tries(250)
+@tries(150, soak=25_000)
 @given(selections(), profiles, st.integers(1, 200))
 def test_the_ways_of_large_reads_give_the_same(opened, selection, profile, block_bytes):
     case, key, fields = selection
@@ -103,7 +103,7 @@ def test_the_ways_of_large_reads_give_the_same(opened, selection, profile, block
         check(arrays, case, key, fields, methods=(None, "fetch"))
 
 
-@tries(200)
+@tries(120, soak=20_000)
 @given(st.data(), cases, profiles)
 def test_reads_from_the_cache_give_the_same(opened, data, case, profile):
     array = opened.open(copied(case), profile, 1 << 24)
@@ -112,7 +112,7 @@ def test_reads_from_the_cache_give_the_same(opened, data, case, profile):
         check([array, local], case, data.draw(keys(case.shape)), None, methods=(None,))
 
 
-@tries(250)
+@tries(150, soak=25_000)
 @given(st.data(), cases, profiles)
 def test_points(opened, data, case, profile):
     _, whole = stored(case)
@@ -124,7 +124,7 @@ def test_points(opened, data, case, profile):
         assert_same(array.points[index], whole[index])
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), cases, profiles)
 def test_masks_of_the_whole_shape(opened, data, case, profile):
     _, whole = stored(case)
@@ -142,7 +142,7 @@ def test_masks_of_the_whole_shape(opened, data, case, profile):
     assert_same(array.points[mask], whole[mask])
 
 
-@tries(300)
+@tries(180, soak=30_000)
 @given(st.data(), selections(), profiles)
 def test_reading_into_an_array(opened, data, selection, profile):
     case, key, fields = selection
@@ -167,7 +167,7 @@ def test_reading_into_an_array(opened, data, selection, profile):
         assert_same(room, np.zeros(room.shape, room.dtype))
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), cases, profiles, st.sampled_from(METHODS))
 def test_several_selections_of_one_array(opened, data, case, profile, method):
     _, whole = stored(case)
@@ -183,7 +183,7 @@ def test_several_selections_of_one_array(opened, data, case, profile, method):
                 assert_same(result, picked(whole, key))
 
 
-@tries(200)
+@tries(120, soak=20_000)
 @given(st.data(), st.lists(cases, min_size=1, max_size=4), profiles, st.sampled_from(METHODS))
 def test_several_selections_of_several_arrays(opened, data, some, profile, method):
     pairs = []
@@ -195,7 +195,7 @@ def test_several_selections_of_several_arrays(opened, data, some, profile, metho
         assert_same(result, picked(stored(case)[1], key))
 
 
-@tries(350)
+@tries(200, soak=35_000)
 @given(st.data(), selections(), profiles)
 def test_selections_of_lazy_selections(opened, data, selection, profile):
     case, key, fields = selection

@@ -136,7 +136,7 @@ def discard(array: hs.Array) -> None:
         shutil.rmtree(array.url)
 
 
-@tries(300)
+@tries(180, soak=30_000)
 @given(st.data(), forms())
 def test_cells_assigned_to_our_own_arrays(session, data, form):
     array, model = made(session, form)
@@ -150,7 +150,7 @@ def test_cells_assigned_to_our_own_arrays(session, data, form):
     discard(array)
 
 
-@tries(120)
+@tries(80, soak=12_000)
 @given(st.data(), st.sampled_from(FOREIGN))
 def test_cells_assigned_to_arrays_of_others(session, data, case):
     source, found = stored(case)
@@ -165,7 +165,7 @@ def test_cells_assigned_to_arrays_of_others(session, data, case):
         assert_stored(array, model)
 
 
-@tries(80)
+@tries(60, soak=8000)
 @given(st.data(), forms())
 def test_points_assigned(session, data, form):
     array, model = made(session, form)
@@ -184,7 +184,7 @@ def test_points_assigned(session, data, form):
     discard(array)
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), forms())
 def test_arrays_that_grow_and_shrink(session, data, form):
     array, model = made(session, form)
@@ -221,7 +221,7 @@ def test_arrays_that_grow_and_shrink(session, data, form):
     discard(array)
 
 
-@tries(70)
+@tries(50, soak=7000)
 @given(st.data(), st.sampled_from([case for case in FOREIGN if case.shape and "v3-v2" not in case.layout]))
 def test_arrays_of_others_that_grow_and_shrink(session, data, case):
     source, found = stored(case)

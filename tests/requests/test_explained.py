@@ -78,7 +78,7 @@ def asked_bytes(asked, array) -> int:
     return sum(whole if span is None else span[1] - span[0] for _, span, _ in asked)
 
 
-@tries(500)
+@tries(280, soak=50_000)
 @given(st.data(), st.sampled_from(EXACT), profiles, st.sampled_from(METHODS), st.booleans())
 def test_exact_plans_are_exact(logged, data, case, profile, method, cut):
     array, log = logged(case, profile)
@@ -98,7 +98,7 @@ def test_exact_plans_are_exact(logged, data, case, profile, method, cut):
         assert predicted.needed_bytes == predicted.fetched_bytes
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), st.sampled_from(EXACT), profiles)
 def test_exact_plans_of_points_are_exact(logged, data, case, profile):
     array, log = logged(case, profile)
@@ -111,7 +111,7 @@ def test_exact_plans_of_points_are_exact(logged, data, case, profile):
     assert nbytes == predicted.fetched_bytes
 
 
-@tries(500)
+@tries(280, soak=50_000)
 @given(st.data(), st.sampled_from(CASES), profiles, st.sampled_from(METHODS), st.booleans())
 def test_other_plans_are_bounds(logged, data, case, profile, method, cut):
     """Codecs may make a chunk larger, shards hold their chunks in any order: the bounds allow for both."""
@@ -125,7 +125,7 @@ def test_other_plans_are_bounds(logged, data, case, profile, method, cut):
     assert nbytes <= predicted.all_bytes
 
 
-@tries(150)
+@tries(100, soak=15_000)
 @given(st.data(), st.sampled_from(CASES), profiles)
 def test_what_is_not_needed_is_not_fetched_twice(logged, data, case, profile):
     """No two requests of one read overlap, whatever the selections."""

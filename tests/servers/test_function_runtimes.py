@@ -24,8 +24,7 @@ from hyperslab.store.call import CallChunk, CallLayout, CallReply, CallRequest, 
 from hyperslab.store.function import Function, FunctionClient
 from hyperslab.store.signing import SigningKey
 
-# One worker builds the bundle, with pip, once.
-pytestmark = [pytest.mark.xdist_group("function-runtimes"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 KEY = SigningKey("tests", bytes(range(32)))
 RNG = np.random.default_rng(7)

@@ -79,7 +79,8 @@ def test_failed_puts_are_repeated(s3, s3_proxy):
         ]
         array[5] = 77
         assert array[5] == 77
-        assert [entry.status for entry in s3_proxy.log if entry.method == "PUT"][-4:] == [503, 503, 0, 412]
+        puts = [entry.status for entry in s3_proxy.log if entry.method == "PUT" and entry.key.endswith("c/0")]
+        assert puts[-4:] == [503, 503, 0, 412]
         assert session.metrics.retries == 3
 
 
@@ -154,7 +155,7 @@ def test_killed_writers_leave_whole_objects(url, options):
         hs.open(url, mode="r+", storage_options=options, session=session)[...] = 1
     whole_s = time.monotonic() - started + 0.1
     rows = 8
-    for n in range(times(40, 400)):
+    for n in range(times(20, 400)):
 
         def work(n: int = n) -> None:
             with hs.Session() as session:

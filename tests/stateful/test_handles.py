@@ -212,5 +212,7 @@ def test_lives_of_handles(monkeypatch):
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     run_state_machine_as_test(
         Handles,
-        settings=settings(max_examples=times(60), stateful_step_count=30, deadline=None, suppress_health_check=checks),
+        settings=settings(
+            max_examples=times(35, 6000), stateful_step_count=30, deadline=None, suppress_health_check=checks
+        ),
     )

@@ -201,5 +201,7 @@ def test_lives_of_arrays_in_changing_layouts(monkeypatch):
     checks = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much]
     run_state_machine_as_test(
         Changes,
-        settings=settings(max_examples=times(30), stateful_step_count=25, deadline=None, suppress_health_check=checks),
+        settings=settings(
+            max_examples=times(20, 3000), stateful_step_count=25, deadline=None, suppress_health_check=checks
+        ),
     )

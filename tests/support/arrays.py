@@ -31,10 +31,10 @@ from support.profiles import times
 METHODS = (None, "get", "merge", "fetch", "paper")
 
 
-def tries(usual: int) -> settings:
-    """Return settings for so many examples, more in a soak run."""
+def tries(usual: int, soak: int | None = None) -> settings:
+    """Return settings for so many examples, more in a soak run (by default 100 times as many)."""
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=times(usual), deadline=None, suppress_health_check=slow)
+    return settings(max_examples=times(usual, soak), deadline=None, suppress_health_check=slow)
 
 
 # Types

@@ -1,5 +1,6 @@
 """Processes that are killed -9 in the middle of a call to the file system."""
 
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -34,6 +35,7 @@ def killed(work: Callable[[], None], at: int) -> bool:
     """Do the work in a forked child that is killed at its n-th call; say if it was."""
     pid = os.fork()
     if pid == 0:
+        gc.disable()  # a collection would touch, and so copy, all that the parent holds
         try:
             with mock.patch.object(local_write, "os", KillingCalls(at)):
                 work()

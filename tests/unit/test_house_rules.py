@@ -6,10 +6,12 @@ import re
 import sys
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.spreading import SHARED, group_of
 
 from hyperslab import errors
 
@@ -28,6 +30,12 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ChunkSizeError": ("a/c/0/0", 12, 16),
     "BudgetError": ("the read needs 3 requests, the budget allows 2", {"requests": 3}),
 }
+
+
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
 
 in_each_file = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SRC)))
 
@@ -59,7 +67,7 @@ def test_module_name_says_something(path: Path) -> None:
 
 @in_each_file
 def test_nothing_read_is_ever_run(path: Path) -> None:
-    assert not list(unsafe_uses(ast.parse(path.read_text(encoding="utf-8"))))
+    assert not list(unsafe_uses(tree_of(path)))
 
 
 @pytest.mark.parametrize(
@@ -96,15 +104,20 @@ def imported_packages(tree: ast.AST) -> Iterator[str]:
         yield from (root for root in roots if root not in {*sys.stdlib_module_names, "hyperslab"})
 
 
-@in_each_file
-def test_what_is_imported_is_declared(path: Path) -> None:
+@cache
+def declared() -> frozenset[str]:
+    """Return the packages that Hyperslab or one of its extras for users needs."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"].items()
     needs = project["dependencies"] + [n for name, ns in extras if name not in FOR_DEVELOPERS for n in ns]
-    declared = {re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0] for need in needs}
-    found = imported_packages(ast.parse(path.read_text(encoding="utf-8")))
+    return frozenset(re.split(r"[^A-Za-z0-9_.-]", need, maxsplit=1)[0] for need in needs)
+
+
+@in_each_file
+def test_what_is_imported_is_declared(path: Path) -> None:
+    found = imported_packages(tree_of(path))
     used = {{"PIL": "pillow"}.get(name, name).replace("_", "-") for name in found}
-    assert used <= declared, f"not in pyproject.toml: {', '.join(sorted(used - declared))}"
+    assert used <= declared(), f"not in pyproject.toml: {', '.join(sorted(used - declared()))}"
 
 
 def facade_methods() -> list[tuple[str, int]]:
@@ -147,3 +160,10 @@ def test_every_error_is_public_and_in_the_tree() -> None:
     for name in defined:
         assert issubclass(getattr(errors, name), errors.HyperslabError)
         assert name in errors.__doc__
+
+
+def test_tests_that_share_a_worker_are_where_it_is_said() -> None:
+    assert all((ROOT / path).exists() for path in SHARED)
+    azure, google = (group_of(f"tests/servers/test_{name}_store.py::test_a[1]") for name in ("azure", "gs"))
+    assert azure == group_of("tests/servers/test_writes_clouds.py::test_b")
+    assert google.endswith("::test_a[1]")

@@ -72,7 +72,7 @@ def check_every_part(layout, selection, wanted: np.ndarray, data) -> None:
     assert np.array_equal(target, wanted)
 
 
-@tries(800)
+@tries(450, soak=80_000)
 @given(st.data(), layouts())
 def test_any_part_of_a_chunk_goes_to_its_place(data, layout):
     selection = parse(data.draw(keys(layout.shape, new_too=False)), layout.shape)
@@ -81,7 +81,7 @@ def test_any_part_of_a_chunk_goes_to_its_place(data, layout):
     check_every_part(layout, selection, wanted, data)
 
 
-@tries(400)
+@tries(250, soak=40_000)
 @given(st.data(), layouts())
 def test_any_part_of_a_chunk_gives_its_points(data, layout):
     points = parse_points(data.draw(pointwise(layout.shape)), layout.shape)
@@ -89,7 +89,7 @@ def test_any_part_of_a_chunk_gives_its_points(data, layout):
     check_every_part(layout, points, wanted, data)
 
 
-@tries(300)
+@tries(200, soak=30_000)
 @given(st.data(), layouts())
 def test_whole_chunks_go_to_their_place(data, layout):
     selection = parse(data.draw(keys(layout.shape, new_too=False)), layout.shape)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.brute import groupings
+from support.profiles import times
 
 from hyperslab.layout import ChunkKeys, Layout
 from hyperslab.plan import (
@@ -142,7 +143,7 @@ def random_case(random: np.random.Generator) -> tuple[Needs, CostModel]:
 
 
 def test_against_brute_force():
-    random, equal, used, cases = np.random.default_rng(7), 0, 0, 1000
+    random, equal, used, cases = np.random.default_rng(7), 0, 0, times(500, 5000)
     for _ in range(cases):
         needs, model = random_case(random)
         offers = offers_of(needs, model.function)

@@ -15,7 +15,7 @@ spans = st.builds(Span, st.integers(0, 300), st.integers(0, 120), st.integers(1,
 picks = st.lists(st.integers(0, 400), max_size=40, unique=True).map(lambda cells: Picks(np.array(sorted(cells), "i8")))
 
 
-@tries(1500)
+@tries(800, soak=150_000)
 @given(spans | picks, st.integers(1, 20) | st.integers(1, 500))
 @example(Span(0, 100, 1), 1)
 @example(Span(3, 100, 7), 2)
@@ -48,7 +48,7 @@ def runs(draw):
     return counts, first, draw(st.integers(first, size - 1))
 
 
-@tries(1500)
+@tries(800, soak=150_000)
 @given(runs())
 @example(((), 0, 0))
 def test_boxes_of_a_run_hold_its_cells_once(case):

@@ -33,7 +33,7 @@ def chains(draw):
     return shape, chain
 
 
-@tries(1200)
+@tries(700, soak=120_000)
 @given(chains())
 @example(((9,), [slice(None, None, -1), slice(None, None, -2)]))
 @example(((9,), [[5, 2, 2, 8], slice(None, None, -1), [0, 3, 1]]))

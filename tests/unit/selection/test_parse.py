@@ -31,7 +31,7 @@ def shapes_and_keys(draw, **options):
     return shape, draw(keys(shape, **options))
 
 
-@tries(1500)
+@tries(800, soak=150_000)
 @given(shapes_and_keys())
 @example(((), ()))
 @example(((), ...))
@@ -56,7 +56,7 @@ def test_selections_mean_what_numpy_means(case):
         assert_same(out, np.asarray(wanted))
 
 
-@tries(500)
+@tries(300, soak=50_000)
 @given(shapes_and_keys())
 def test_axes_are_ascending_and_within_the_array(case):
     shape, key = case
@@ -68,7 +68,7 @@ def test_axes_are_ascending_and_within_the_array(case):
         assert (np.diff(cells) > 0).all()
 
 
-@tries(500)
+@tries(300, soak=50_000)
 @given(st.data(), shapes)
 def test_points_mean_what_numpy_means(data, shape):
     index = data.draw(pointwise(shape))
@@ -262,7 +262,7 @@ anything = st.recursive(
 )  # fmt: skip
 
 
-@tries(1500)
+@tries(800, soak=150_000)
 @given(anything, shapes)
 def test_any_key_is_parsed_or_refused(key, shape):
     for read in (parse, parse_points):

@@ -73,8 +73,8 @@ def _create_in_child(store, ready, won):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_processes_that_write_the_same_file(local, method):
-    """Sixteen processes where they start fast, four where they do not."""
-    count = 16 if method == "fork" else 4
+    """Twelve processes of each kind where they start fast, two where they do not."""
+    count = 12 if method == "fork" else 2
     context = multiprocessing.get_context(method)
     ready, won = context.Event(), context.Queue()
     local.put("count", b"0")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.profiles import times
 
 from hyperslab.errors import AccessError, ConflictError, HyperslabError, InvalidInputError, StoreError
 from hyperslab.store import LocalStore, local, local_write, locate
@@ -105,14 +106,14 @@ def _write_forever(store, writing):
 
 
 def test_killed_writers_leave_whole_files(store):
-    context, leftovers = multiprocessing.get_context("fork"), 0
-    for number in range(40):
+    context, leftovers, count = multiprocessing.get_context("fork"), 0, times(20, 400)
+    for number in range(count):
         writing = context.Event()
         writer = context.Process(target=_write_forever, args=(store, writing))
         writer.start()
         try:
             assert writing.wait(20)
-            time.sleep(0.0007 * number)
+            time.sleep(0.028 * number / count)
         finally:
             writer.kill()
             writer.join()
