@@ -16,6 +16,7 @@ __all__ = [
     "Items",
     "Reader",
     "h5py_datasets",
+    "kept",
     "lmdb_values",
     "sample_queries",
     "tiledb_each",
@@ -41,7 +42,7 @@ def h5py_datasets(items: Items, folder: Path) -> Reader:
             for name, array in items():
                 file.create_dataset(name, data=array)
 
-    file = h5py.File(_kept(folder / "arrays.h5", write), "r", libver="latest")
+    file = h5py.File(kept(folder / "arrays.h5", write), "r", libver="latest")
     return lambda names: [file[name][()] for name in names]
 
 
@@ -58,7 +59,7 @@ def lmdb_values(items: Items, folder: Path) -> Reader:
 
     _, first = next(iter(items()))
     dtype, shape = first.dtype, first.shape
-    env = lmdb.open(str(_kept(folder / "arrays.lmdb", write)), readonly=True, readahead=False, max_spare_txns=4)
+    env = lmdb.open(str(kept(folder / "arrays.lmdb", write)), readonly=True, readahead=False, max_spare_txns=4)
 
     def read(names: Sequence[str]) -> list[np.ndarray]:
         with env.begin(buffers=True) as reading:
@@ -83,7 +84,7 @@ def zarr_shard(items: Items, folder: Path) -> Reader:
         for n, batch in enumerate(_batches(items())):
             stored[n * _BATCH : n * _BATCH + len(batch)] = np.stack([array for _, array in batch])
 
-    stored = zarr.open_array(_kept(folder / "arrays.zarr", write), mode="r")
+    stored = zarr.open_array(kept(folder / "arrays.zarr", write), mode="r")
 
     def read(names: Sequence[str]) -> list[np.ndarray]:
         return list(stored.oindex[np.array([rows[name] for name in names])])
@@ -124,7 +125,7 @@ def sample_queries(
 def _backend(kind: str, items: Items, path: Path) -> Reader:
     from hyperslab.collections.backends import open_backend
 
-    _kept(path, lambda made: open_backend(kind, made, "a").put_many(items()))
+    kept(path, lambda made: open_backend(kind, made, "a").put_many(items()))
     return open_backend(kind, path).read_many
 
 
@@ -139,7 +140,7 @@ def _batches(items: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]
         yield batch
 
 
-def _kept(path: Path, write: Callable[[Path], object]) -> Path:
+def kept(path: Path, write: Callable[[Path], object]) -> Path:
     """Return what is at `path`; if nothing is, it is written beside and moved there whole."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

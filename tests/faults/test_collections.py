@@ -1,5 +1,6 @@
 """Collections while things go wrong: failures, lost answers, kills, other writers. What was committed stays whole."""
 
+import itertools
 import multiprocessing
 import os
 import threading
@@ -10,6 +11,7 @@ import pytest
 from support.faulty import Fault, FaultyStore, slow_down
 from support.forking import in_child
 from support.killing import killed
+from support.plans import plan_of
 
 import hyperslab as hs
 from hyperslab.collections import collection, compaction, index, segment, writing
@@ -110,6 +112,54 @@ def test_killed_during_deletion_and_compaction(tmp_path):
 
     kill_everywhere(work, check, least=15)
     assert len(collection(tmp_path).manifest.segments) == 1
+    check()
+
+
+def test_killed_during_apply(tmp_path):
+    """Another plan each time, so that nothing is there yet of what is killed."""
+    c = collection(tmp_path, "w-")
+    c.put_many({**OLD, **NEW}, pack_bytes=60)
+    del c["old/3"]
+    expected, tries = contents(tmp_path), itertools.count()
+
+    def work():
+        c = collection(tmp_path, "r+")
+        names = np.random.default_rng(next(tries)).permutation(list(c)).tolist()
+        c.apply(plan_of(c, [names[at::4] for at in range(4)], keyed=names[:3]))
+
+    def check():
+        # Also here, as the child's count is its own.
+        next(tries)
+        assert contents(tmp_path) == expected
+
+    kill_everywhere(work, check, least=30)
+    assert contents(tmp_path) == expected
+
+
+def test_a_killed_apply_goes_on(tmp_path):
+    """None of the packs that a killed one has written is written again."""
+    c = collection(tmp_path, "w-")
+    c.put_many({**OLD, **NEW}, pack_bytes=60)
+    names = list(c)
+    plan = plan_of(c, [names[at::6] for at in range(6)], keyed=names[:3])
+    del c["old/3"]
+    expected = contents(tmp_path)
+    packs = len(list((tmp_path / "packs").iterdir()))
+
+    def work():
+        collection(tmp_path, "r+").apply(plan)
+
+    def check():
+        assert contents(tmp_path) == expected
+
+    kill_everywhere(work, check, least=15)
+    check()
+    c = c.refresh()
+    names = list(c)
+    assert len({entry.pack for entry in c.entries(names)}) == 6
+    assert len(list((tmp_path / "packs").glob("*.pack"))) == packs + 6
+    c.sweep(grace_s=0)
+    assert len(list((tmp_path / "packs").glob("*.pack"))) == 6
     check()
 
 

@@ -10,12 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from support.faulty import FaultyStore
+from support.plans import random_plan
 from support.profiles import times
 
 import hyperslab as hs
 from hyperslab.collections import collection, index, segment, writing
 from hyperslab.collections.collection import open_at
 from hyperslab.store import LocalStore
+from hyperslab.store.keyvalue import Guard, open_tier
+
+pytest.importorskip("lmdb")
 
 _numbers = itertools.count()
 
@@ -93,6 +97,47 @@ def test_what_is_put_comes_back(puts, order, pack_bytes, data, session, folder):
         prefix = data.draw(names, "prefix")
         assert list(handle.names(prefix)) == [name for name in sorted(model) if name.startswith(prefix)]
         check_attributes(handle, attrs)
+
+
+@given(
+    puts=puts,
+    later=st.lists(st.tuples(names, cells, attributes), max_size=4),
+    gone=st.lists(names, max_size=3),
+    seed=st.integers(0, 2**32),
+    most=st.integers(1, 8),
+    share=st.sampled_from([0.0, 0.5, 1.0]),
+    pack_bytes=st.sampled_from([1, 40, 1 << 20]),
+)
+@settings(max_examples=times(40))
+def test_any_plan_gives_the_same_arrays(puts, later, gone, seed, most, share, pack_bytes, session, folder):
+    """Whatever was put or deleted between a plan and its change; with a tier and without, and as over a network."""
+    path = os.path.join(folder, str(next(_numbers)))
+    c = collection(path, "w-", session=session)
+    model, attrs = {}, {}
+    for items in puts:
+        c.put_many(items, pack_bytes=pack_bytes)
+        model |= {name: array for name, array, _ in items}
+        attrs |= {name: own for name, _, own in items}
+    plan = random_plan(c, np.random.default_rng(seed), most, share)
+    if later:
+        c.put_many(later)
+        model |= {name: array for name, array, _ in later}
+        attrs |= {name: own for name, _, own in later}
+    c.delete_many(name for name in set(gone) if name in model)
+    for name in gone:
+        model.pop(name, None)
+        attrs.pop(name, None)
+    guard = Guard(open_tier(os.path.join(folder, "tier"), capacity_bytes=8 << 20))
+    tiered = open_at(path, LocalStore(path), "", session, "r+", guard)
+    tiered.apply(plan)
+    network = open_at(path, FaultyStore(LocalStore(path)), "", session, "r", guard)
+    for handle in (tiered, c.refresh(), network):
+        assert list(handle) == sorted(model)
+        for name, found in zip(model, handle.read_many(list(model)), strict=True):
+            same(found, model[name])
+        check_attributes(handle, attrs)
+    guard.tier.delete_many(list(guard.tier.keys()))
+    assert guard.counts.misses == guard.counts.wrong == guard.counts.stale == guard.counts.errors == 0
 
 
 def check_attributes(handle, attrs):

@@ -18,6 +18,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from support.faulty import Fault, FaultyStore, slow_down
+from support.plans import random_plan
 from support.profiles import times
 
 import hyperslab as hs
@@ -26,6 +27,9 @@ from hyperslab.collections.collection import open_at
 from hyperslab.errors import ConflictError, NotFoundError, StoreError
 from hyperslab.execute import retry
 from hyperslab.store import LocalStore, locate
+from hyperslab.store.keyvalue import Guard, open_tier
+
+pytest.importorskip("lmdb")
 
 _numbers = itertools.count()
 NAMES = ["", "a", "a/b", "a/c", "b", "..", "é", "z"]
@@ -40,8 +44,12 @@ class Collections(RuleBasedStateMachine):
         super().__init__()
         self.session: hs.Session | None = None
 
-    @initialize(where=st.sampled_from(["memory", "file", "files as a network"]), cache=st.sampled_from([0, 1 << 20]))
-    def begin(self, where, cache):
+    @initialize(
+        where=st.sampled_from(["memory", "file", "files as a network"]),
+        cache=st.sampled_from([0, 1 << 20]),
+        with_tier=st.booleans(),
+    )
+    def begin(self, where, cache, with_tier):
         self.folder = tempfile.TemporaryDirectory()
         self.session = hs.Session(cache_bytes=cache, retries=2)
         if where == "memory":
@@ -52,13 +60,15 @@ class Collections(RuleBasedStateMachine):
         self.store, self.path = store if where == "file" else self.faulty, path
         self.stored: dict[str, int] = {}
         self.value = 0
+        tier = open_tier(os.path.join(self.folder.name, "tier"), capacity_bytes=1 << 20)
+        self.guard = Guard(tier) if with_tier else None
         self.handles = [self.open("w-"), self.open("r+")]
         self.seen: list[dict[str, int]] = [{}, {}]
         # What was swept under a handle's feet.
         self.lost = [False, False]
 
     def open(self, mode):
-        return open_at("here", self.store, self.path, self.session, mode)
+        return open_at("here", self.store, self.path, self.session, mode, self.guard)
 
     def fresh(self, name):
         self.value += 1
@@ -92,6 +102,23 @@ class Collections(RuleBasedStateMachine):
     def compact(self, which):
         self.handles[which].compact()
         self.changed(which)
+
+    @rule(which=st.integers(0, 1), seed=st.integers(0, 1000), most=st.integers(1, 4))
+    def apply(self, which, seed, most):
+        """A plan of what a handle sees, which may be old; what is there now is moved."""
+        if self.lost[which]:
+            return
+        self.handles[which].apply(random_plan(self.handles[which], np.random.default_rng(seed), most))
+        self.changed(which)
+
+    @precondition(lambda self: self.guard is not None)
+    @rule(what=st.sampled_from(["emptied", "poisoned"]))
+    def spoil_the_tier(self, what):
+        keys = list(self.guard.tier.keys())
+        if what == "emptied":
+            self.guard.tier.delete_many(keys)
+        else:
+            self.guard.tier.put_many(dict.fromkeys(keys, b"poison"))
 
     @rule(which=st.integers(0, 1))
     def refresh(self, which):
@@ -151,6 +178,7 @@ class Collections(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
+@pytest.mark.filterwarnings("ignore::hyperslab.store.keyvalue.TierWarning")
 def test_collections(monkeypatch):
     monkeypatch.setattr(segment, "_BLOCK_ROWS", 2)
     monkeypatch.setattr(writing, "_SEGMENT_ROWS", 3)

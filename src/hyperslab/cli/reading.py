@@ -19,7 +19,7 @@ from hyperslab.cli.opening import opened_array
 from hyperslab.errors import InvalidInputError
 from hyperslab.selection import parse
 
-__all__ = ["read_cells", "waiting"]
+__all__ = ["as_text", "check_output", "read_cells", "save_cells", "waiting"]
 
 _MOST_PRINTED = 10_000
 _PATIENCE_S = 0.8
@@ -29,7 +29,7 @@ def read_cells(url: str, text: str, options: dict[str, Any], *, output: str | No
     """Read what the key selects and print it, or write it to `output`."""
     key = parse_key(text)
     if output is not None:
-        _check_output(output, force)
+        check_output(output, force)
     with opened_array(url, options) as array:
         selection = parse(key, array.shape, array.dtype.names)
         cells = prod(selection.result_shape)
@@ -40,19 +40,19 @@ def read_cells(url: str, text: str, options: dict[str, Any], *, output: str | No
         with waiting(f"reading {cells:,} cells"):
             result = np.asarray(array.read(selection))
     if output is None:
-        click.echo(_as_text(result))
+        click.echo(as_text(result))
     else:
-        _save(result, output, force)
+        save_cells(result, output, force)
         click.echo(f"{output}: {result.dtype} {result.shape}", err=True)
 
 
-def _as_text(result: npt.NDArray[Any]) -> str:
+def as_text(result: npt.NDArray[Any]) -> str:
     width = shutil.get_terminal_size((100, 24)).columns
     with np.printoptions(threshold=sys.maxsize, linewidth=width):
         return str(result[()])
 
 
-def _check_output(output: str, force: bool) -> None:
+def check_output(output: str, force: bool) -> None:
     """Refuse before anything is read what could not be written afterwards."""
     folder = os.path.dirname(os.path.abspath(output))
     if os.path.isdir(output):
@@ -63,7 +63,7 @@ def _check_output(output: str, force: bool) -> None:
         raise InvalidInputError(f"there is no directory {folder}")
 
 
-def _save(result: npt.NDArray[Any], output: str, force: bool) -> None:
+def save_cells(result: npt.NDArray[Any], output: str, force: bool) -> None:
     """Write all of it or nothing: beside the file first, then under its name."""
     folder, name = os.path.split(os.path.abspath(output))
     handle, draft = tempfile.mkstemp(prefix=f".{name[:100]}.", dir=folder)

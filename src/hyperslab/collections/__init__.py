@@ -8,5 +8,7 @@ orphans/…              marks of objects that the manifest no longer reaches
 
 from hyperslab.collections.blocks import Entry
 from hyperslab.collections.collection import Collection, collection
+from hyperslab.collections.plans import Plan
+from hyperslab.store.keyvalue import TierWarning
 
-__all__ = ["Collection", "Entry", "collection"]
+__all__ = ["Collection", "Entry", "Plan", "TierWarning", "collection"]

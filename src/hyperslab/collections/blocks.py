@@ -28,7 +28,7 @@ from hyperslab.collections.columns import Column, pack_column, unpack_column
 from hyperslab.collections.kinds import Kind, kind_of
 from hyperslab.errors import FormatError
 
-__all__ = ["DELETED", "KEYED", "MAX_BLOCK_BYTES", "MAX_ROWS", "Block", "Entry", "Row", "pack_block"]
+__all__ = ["DELETED", "KEYED", "MAX_BLOCK_BYTES", "MAX_ROWS", "Block", "Entry", "Row", "Spot", "pack_block"]
 
 DELETED, KEYED = 1, 2
 MAX_ROWS = 4096
@@ -42,6 +42,8 @@ _PACK = struct.Struct(f"<{PACK_NAME_BYTES}sq")
 _NO_PACK = bytes(PACK_NAME_BYTES)
 # Names are copied out of a block if they are short: slices of bytes are compared in half the time.
 _COPIED_BYTES = 1 << 13
+# Of an array: its id, pack, that one's size, where in it the array begins, its size, crc32c and flags.
+Spot = tuple[int, str, int, int, int, int, int]
 # What the constructor of a named tuple does in the end, in half the time.
 _new_tuple = tuple.__new__
 
@@ -252,6 +254,16 @@ class Block:
             yield Row(
                 name, number, bytes.fromhex(packed), pack_nbytes, start, nbytes, self._texts[kind], crc, flags, attrs
             )
+
+    def spots(self) -> list[Spot]:
+        """Return of each row where its array lies, and nothing else."""
+        found = []
+        for number, start, nbytes, pack, _, crc, flags in _ROW.iter_unpack(self._fixed):
+            packed, pack_nbytes = self._pack(pack)
+            if nbytes < 0 or start < 0 or start + nbytes > pack_nbytes or number < 0:
+                raise self._damaged("a row contradicts itself")
+            found.append((number, packed, pack_nbytes, start, nbytes, crc, flags))
+        return found
 
     def packs(self) -> set[str]:
         """Return the names of the packs that rows refer to."""

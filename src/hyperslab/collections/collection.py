@@ -2,21 +2,25 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy.typing as npt
 
 from hyperslab.collections.attributes import attributes_of, selected
 from hyperslab.collections.blocks import Entry
 from hyperslab.collections.compaction import compact, crowded
+from hyperslab.collections.filling import empty_tier, fill_tier
 from hyperslab.collections.importing import items_from
 from hyperslab.collections.index import Index
 from hyperslab.collections.manifest import Manifest, fetch_manifest, manifest_key, new_manifest
+from hyperslab.collections.moving import apply_plan
 from hyperslab.collections.names import encoded, unknown
 from hyperslab.collections.packs import DEFAULT_BYTES
+from hyperslab.collections.plans import given_plan
 from hyperslab.collections.reading import PackReader
 from hyperslab.collections.scanning import count, names_from
 from hyperslab.collections.sweeping import sweep
+from hyperslab.collections.tier import Tier, guard_of
 from hyperslab.collections.writing import Items, Putting, delete_names, items_of
 from hyperslab.errors import (
     BudgetError,
@@ -30,6 +34,10 @@ from hyperslab.execute.write import StoreWriter, versioned
 from hyperslab.formats.copying import showing
 from hyperslab.plan import Budget, Method
 from hyperslab.store import LocalStore, OpenFiles, Store, locate
+from hyperslab.store.keyvalue import Guard
+
+if TYPE_CHECKING:
+    from hyperslab.collections.advice import CollectionAdvice
 
 __all__ = ["Collection", "Mode", "collection", "open_at"]
 
@@ -44,13 +52,18 @@ def collection(
     url: Any,
     mode: Mode = "r",
     *,
+    tier: Any = None,
+    tier_bytes: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
     session: Session | None = None,
 ) -> "Collection":
     """Open the collection at `url`; URL and options as for `hs.open`.
 
-    mode   "r": to be read; "r+": also to be changed; "a": the same, made where there is none; "w-": made, it is an
-           error if there is one; "w": made, what another one held is left to `sweep`
+    mode        "r": to be read; "r+": also to be changed; "a": the same, made where there is none; "w-": made, it is an
+                error if there is one; "w": made, what another one held is left to `sweep`
+    tier        a key/value store for the arrays that a plan keeps there as well: "redis://host:port/0" (or valkey://,
+                rediss://), "lmdb:path" for a folder of this machine; it is a cache, and may fail or lose them
+    tier_bytes  what it may hold, as it counts its memory or its pages (default: 256 MiB)
 
     >>> import tempfile, numpy as np
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -65,10 +78,13 @@ def collection(
     store, path = locate(url, storage_options, create=mode in ("a", "w-", "w"))
     if isinstance(store, LocalStore):
         store = LocalStore(store.root, files=_FILES, record=store.record)
-    return open_at(str(url), store, path, default_session() if session is None else session, mode)
+    guard = guard_of(tier, tier_bytes)
+    return open_at(str(url), store, path, default_session() if session is None else session, mode, guard)
 
 
-def open_at(url: str, store: Store, path: str, session: Session, mode: Mode = "r") -> "Collection":
+def open_at(
+    url: str, store: Store, path: str, session: Session, mode: Mode = "r", guard: Guard | None = None
+) -> "Collection":
     """Open the collection at a path of a store."""
     writer = StoreWriter(session, store)
     found = fetch_manifest(writer, path)
@@ -79,7 +95,10 @@ def open_at(url: str, store: Store, path: str, session: Session, mode: Mode = "r
             f"there is a collection at {url!r} already; open it with mode 'r+', or choose another place"
         )
     manifest = _make(writer, path, mode) if found is None or mode == "w" else found[0]
-    return Collection(url, store, path, session, manifest, writable=mode != "r")
+    if guard is not None and found is not None and found[0].uuid != manifest.uuid:
+        # Nobody would ever take out what the tier holds of the old one.
+        empty_tier(Tier(guard, found[0].uuid))
+    return Collection(url, store, path, session, manifest, writable=mode != "r", guard=guard)
 
 
 def _make(writer: StoreWriter, path: str, mode: Mode) -> Manifest:
@@ -104,19 +123,29 @@ class Collection:
     """
 
     def __init__(
-        self, url: str, store: Store, path: str, session: Session, manifest: Manifest, *, writable: bool = False
+        self,
+        url: str,
+        store: Store,
+        path: str,
+        session: Session,
+        manifest: Manifest,
+        *,
+        writable: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         self.url, self.store, self.path, self.session, self.writable = url, store, path, session, writable
         self.manifest = manifest
+        self.tier = None if guard is None else Tier(guard, manifest.uuid)
         self._index = Index(session, store, path, manifest)
-        self._reader = PackReader(session, store, path, url, self._is_old)
+        self._reader = PackReader(session, store, path, url, self._is_old, self.tier)
         self._count: int | None = None
 
     def __repr__(self) -> str:
         return f"<hyperslab.Collection {self.url!r} generation {self.manifest.generation}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (self.url, self.store, self.path, self.session, self.manifest, self.writable)
+        guard = None if self.tier is None else self.tier.guard
+        return _restored, (self.url, self.store, self.path, self.session, self.manifest, self.writable, guard)
 
     # Reading
 
@@ -171,7 +200,7 @@ class Collection:
                 raise unknown(name)
         return [found[name] for name in names]
 
-    def select(self, **wanted: Any) -> list[str]:
+    def select(self, /, **wanted: Any) -> list[str]:
         """Return the names of arrays by their attributes, sorted; an array without such an attribute is not chosen.
 
         A tuple is a range: from the first on and below the second, None for no end. A list is several values.
@@ -200,6 +229,7 @@ class Collection:
             "data_bytes": sum(segment.data_bytes for segment in segments),
             "index_bytes": sum(segment.nbytes for segment in segments),
             "columns": dict(self.manifest.columns),
+            "tier": None if self.tier is None else self.tier.guard.tier.address,
         }
 
     # Changing
@@ -265,9 +295,78 @@ class Collection:
             self._move(delete_names(writer, self.path, self.manifest.uuid, map(encoded, names)))
             self._tidy()
 
+    def advise(
+        self,
+        workload: Any,
+        *,
+        key_bytes: int | None = None,
+        pack_bytes: int | None = None,
+        order_by: Sequence[str] | None = None,
+        by: Literal["read", "process"] = "read",
+        compare: bool = False,
+        folds: int = 5,
+        phi: float | None = None,
+        progress: Any = None,
+    ) -> "CollectionAdvice":
+        """Say which arrays should share a pack and which be kept in the tier, for reads like the recorded ones.
+
+        Nothing is changed. What packs and keys cost is measured on the store and the tier. Needs numba, of the extra
+        "collections".
+
+        workload    a recording (`hs.record`), a `Workload`, or lists of names that are read together
+        key_bytes   what the plan may keep in the tier, as that counts (default: all that it may hold)
+        pack_bytes  what a pack may hold (default: what suits the store and the queries)
+        order_by    attributes by which arrays may be packed, for queries that are not in the workload (default: some)
+        by          whether a query is one "read", or all that one "process" has read
+        compare     also say what the plans of the Henosis paper cost; most of them need pymetis
+        folds       into how many parts the queries are cut, each of which a plan is held against once
+        progress    True for a bar on the terminal, or a function of (done, total)
+
+        >>> import tempfile, numpy as np
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     c = collection(folder + "/c", "w-")
+        ...     c.put_many({str(i): np.full(500, i) for i in range(64)}, pack_bytes=16_000)
+        ...     advice = c.advise(20 * [["1", "20", "40"], ["2", "30", "63"]], pack_bytes=16_000)
+        ...     advice.keep, advice.findings.best.touches
+        (False, 40.0)
+        """
+        from hyperslab.collections.advice import advise
+        from hyperslab.collections.advising import Settings
+
+        settings = Settings(key_bytes, pack_bytes, order_by, by, compare, folds, phi)
+        return advise(self, workload, settings, progress)
+
+    def to_be_changed(self) -> "Collection":
+        """Return the collection as it is stored now, opened to be changed."""
+        fresh = self.refresh()
+        fresh.writable = True
+        return fresh
+
+    def apply(self, plan: Any, *, progress: Any = None) -> None:
+        """Pack the arrays anew as a plan says, all or nothing, and fill the tier with those that it keeps there.
+
+        Until the last step readers see the old packs, which stay until a `sweep`. What is put or deleted meanwhile is
+        kept. After an interruption the same plan goes on with the packs that are written.
+
+        plan      what `advise` gave (nothing is done if that says so), its `plan`, or the path of one that was saved
+        progress  True for a bar on the terminal, or a function of (done_bytes, total_bytes)
+        """
+        self._check_writable()
+        found = given_plan(plan)
+        if getattr(plan, "keep", False):
+            return
+        with showing(progress, f"packing {self.url}") as tell:
+            self._move(apply_plan(self.session, self.store, self.path, self.manifest.uuid, found, tell))
+        if self.tier is not None:
+            with showing(progress, f"filling {self.tier.guard.tier.address}") as tell:
+                fill_tier(self.session, self.store, self.path, self.manifest, self.tier, tell)
+
     def refresh(self) -> "Collection":
         """Return the collection as it is stored now."""
-        fresh = Collection(self.url, self.store, self.path, self.session, self._latest(), writable=self.writable)
+        fresh = _restored(
+            self.url, self.store, self.path, self.session, self._latest(), self.writable,
+            None if self.tier is None else self.tier.guard,
+        )  # fmt: skip
         fresh._index = Index(self.session, self.store, self.path, fresh.manifest, self._index)
         return fresh
 
@@ -316,9 +415,9 @@ class Collection:
 
 
 def _restored(
-    url: str, store: Store, path: str, session: Session, manifest: Manifest, writable: bool
+    url: str, store: Store, path: str, session: Session, manifest: Manifest, writable: bool, guard: Guard | None
 ) -> Collection:  # fmt: skip
-    return Collection(url, store, path, session, manifest, writable=writable)
+    return Collection(url, store, path, session, manifest, writable=writable, guard=guard)
 
 
 def _listed(names: Any) -> list[str]:

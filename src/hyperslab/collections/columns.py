@@ -21,11 +21,14 @@ from hyperslab.collections.names import shown
 from hyperslab.errors import FormatError, InvalidInputError
 
 __all__ = [
+    "MAX_COLUMNS",
+    "MAX_TEXT_BYTES",
     "TYPES",
     "Column",
     "Condition",
     "checked_attributes",
     "conditions",
+    "join_type",
     "joined_type",
     "pack_column",
     "values_of",
@@ -34,8 +37,11 @@ __all__ = [
 Bools = npt.NDArray[np.bool_]
 
 TYPES = {"bool": np.dtype("?"), "int": np.dtype("<i8"), "float": np.dtype("<f8"), "time": np.dtype("<M8[ns]")}
+# All of an array's attributes lie in one block of the index, and all columns are named in the manifest.
+MAX_TEXT_BYTES = 1 << 16
+MAX_COLUMNS = 1024
 _MAX_COLUMN_NAME = 256
-_MAX_COLUMNS = 256
+_MAX_ATTRIBUTES = 256
 
 
 def checked_attributes(name: str, attrs: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -49,8 +55,8 @@ def checked_attributes(name: str, attrs: Mapping[str, Any] | None) -> dict[str, 
     if not isinstance(attrs, Mapping):
         raise InvalidInputError(f"attributes of {shown(name)} are a mapping of names to values, not {attrs!r:.80}")
     found = {_column_name(column): _plain(name, column, value) for column, value in attrs.items()}
-    if len(found) > _MAX_COLUMNS:
-        raise InvalidInputError(f"{shown(name)} has {len(found)} attributes; at most {_MAX_COLUMNS} are stored")
+    if len(found) > _MAX_ATTRIBUTES:
+        raise InvalidInputError(f"{shown(name)} has {len(found)} attributes; at most {_MAX_ATTRIBUTES} are stored")
     return {column: value for column, value in found.items() if value is not None}
 
 
@@ -61,9 +67,12 @@ def _column_name(column: Any) -> str:
 
 
 def _plain(name: str, column: Any, value: Any) -> Any:
+    if isinstance(value, np.ndarray) and not value.shape:
+        value = value[()]
     if isinstance(value, np.datetime64 | date | datetime):
         return _time(name, column, value)
-    if isinstance(value, np.generic) or (isinstance(value, np.ndarray) and not value.shape):
+    # A number of nanoseconds would be an int by `item`, and one of seconds none.
+    if isinstance(value, np.generic) and not isinstance(value, np.timedelta64):
         value = value.item()
     if value is None or isinstance(value, bool | float):
         return value
@@ -72,14 +81,23 @@ def _plain(name: str, column: Any, value: Any) -> Any:
             raise InvalidInputError(f"attribute {column!r} of {shown(name)} is {value}, more than 64 bits hold")
         return value
     if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            raise InvalidInputError(f"attribute {column!r} of {shown(name)} has half a character") from None
-        return value
+        return _text(name, column, value)
     raise InvalidInputError(
         f"attribute {column!r} of {shown(name)} is a {type(value).__name__}; use a bool, number, text or time"
     )
+
+
+def _text(name: str, column: Any, value: str) -> str:
+    try:
+        nbytes = len(value.encode())
+    except UnicodeEncodeError:
+        raise InvalidInputError(f"attribute {column!r} of {shown(name)} has half a character") from None
+    if nbytes > MAX_TEXT_BYTES:
+        raise InvalidInputError(
+            f"attribute {column!r} of {shown(name)} has {nbytes:,} bytes; at most {MAX_TEXT_BYTES:,} are stored in the "
+            "index: put a longer text as an array"
+        )
+    return value
 
 
 def _time(name: str, column: Any, value: Any) -> Any:
@@ -113,6 +131,16 @@ def joined_type(column: str, one: str | None, other: str) -> str:
     if {one, other} == {"int", "float"}:
         return "float"
     raise InvalidInputError(f"attribute {column!r} holds values of type {one}; {other} cannot be put beside them")
+
+
+def join_type(columns: dict[str, str], column: str, type_: str) -> None:
+    """Have columns hold values of a type in one of them, which may be a new one."""
+    if column not in columns and len(columns) >= MAX_COLUMNS:
+        raise InvalidInputError(
+            f"attribute {column!r} would be one more than the {MAX_COLUMNS:,} that a collection has at most; what "
+            "differs from array to array belongs into values, not into names of attributes"
+        )
+    columns[column] = joined_type(column, columns.get(column), type_)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,7 @@ meanwhile stay on top.
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from hyperslab.collections.blocks import DELETED, Row
@@ -19,7 +19,7 @@ from hyperslab.execute import Session
 from hyperslab.execute.write import StoreWriter
 from hyperslab.store import Store
 
-__all__ = ["compact", "crowded"]
+__all__ = ["MAX_ROWS", "compact", "crowded", "replace_segments"]
 
 _FANOUT = 8
 _FIRST_ROWS = 64
@@ -55,11 +55,21 @@ def compact(
     session: Session, store: Store, path: str, manifest: Manifest, merged: tuple[SegmentRef, ...]
 ) -> Manifest | None:
     """Merge segments that follow one another in the manifest; return the new one, None if others were faster."""
-    writer, token = StoreWriter(session, store), secrets.token_hex(8)
+    writer = StoreWriter(session, store)
     index = Index(session, store, path, replace(manifest, segments=merged))
     rows = _rows(index, oldest=merged[0] == manifest.segments[0])
-    new = tuple([store_segment(writer, path, segment) for segment in pack_segments(rows, MAX_ROWS)])
-    names = [segment.name for segment in merged]
+    new = [store_segment(writer, path, segment) for segment in pack_segments(rows, MAX_ROWS)]
+    return replace_segments(writer, path, manifest.uuid, merged, new)
+
+
+def replace_segments(
+    writer: StoreWriter, path: str, uuid: str, old: Sequence[SegmentRef], new: Sequence[SegmentRef]
+) -> Manifest | None:
+    """Put new segments in the place of those that they were made of; return None if not all of these are there still.
+
+    Segments that came meanwhile stay on top.
+    """
+    token, names = secrets.token_hex(8), [segment.name for segment in old]
 
     def edit(found: Manifest) -> Manifest | None:
         if token in found.recent:
@@ -71,7 +81,7 @@ def compact(
         segments = (*found.segments[:at], *new, *found.segments[at + len(names) :])
         return replace(found, segments=segments).with_token(token)
 
-    return change_manifest(writer, path, manifest.uuid, edit)
+    return change_manifest(writer, path, uuid, edit)
 
 
 def _rows(index: Index, *, oldest: bool) -> Iterator[Row]:

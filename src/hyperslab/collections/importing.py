@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.collections.columns import MAX_TEXT_BYTES
 from hyperslab.errors import IntegrityError, InvalidInputError, MetadataError, UnsupportedError
 from hyperslab.execute import Options, Result, Session, Snapshot, StoreReader, check_kind, default_session, read
 from hyperslab.formats import locate_chunks, member_names, open_member, open_source
@@ -224,7 +225,8 @@ def _single(value: Any) -> Any:
     if isinstance(value, bytes):
         value = value.decode("utf-8", "replace")
     if isinstance(value, str):
-        return None if value != value.encode("utf-8", "replace").decode() else value
+        text = value.encode("utf-8", "replace")
+        return value if len(text) <= MAX_TEXT_BYTES and value == text.decode() else None
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return None
     return value if isinstance(value, bool | int | float) else None

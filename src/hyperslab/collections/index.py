@@ -28,6 +28,8 @@ __all__ = ["Index", "Located"]
 Located = tuple[Block, int]
 # A segment, as its place among them, and a block of it.
 _Place = tuple[int, int]
+# The first names of groups of segments; of each group, if it is one segment, its separators and the blocks held of it.
+_Ways = tuple[list[bytes], list[tuple[list[bytes], dict[int, Block]] | None]]
 
 # Segments of up to so many bytes are fetched whole.
 _SMALL_BYTES = 1 << 18
@@ -69,6 +71,10 @@ class Index:
         self.known: dict[str, Entry] = {}
         self._most_known = max(64, session.index_bytes // _ENTRY_BYTES)
         self._grouped: tuple[list[bytes], list[list[int]]] | None = None
+        self._ways: _Ways | None = None
+        # Of more names than can be kept at hand hardly one is asked for again: then blocks that are mapped do as well.
+        rows = sum(segment.ref.rows for segment in self.segments)
+        self.searched = isinstance(store, LocalStore) and rows > self._most_known
 
     def parts(self) -> "list[Index]":
         """Return the same in parts whose names lie apart from one another, in their order."""
@@ -78,6 +84,7 @@ class Index:
         """Return an index of some of the segments."""
         part = copy(self)
         part.segments, part.known, part._grouped = [self.segments[place] for place in places], {}, None
+        part._ways = None
         return part
 
     def find(self, names: Collection[str]) -> dict[str, Entry]:
@@ -96,14 +103,9 @@ class Index:
         """Return entries that can be had at once: of names that only one segment can have, in a block that is held."""
         self._look_at_files(range(len(self.segments)))
         found: dict[str, Entry] = {}
-        firsts, groups = self._groups()
-        if not groups:
+        firsts, ways = self._ways or self._find_ways()
+        if not ways:
             return found
-        tables, segments = self.tables(), self.segments
-        ways = [
-            (tables[places[0]].separators, segments[places[0]].blocks) if len(places) == 1 else None
-            for places in groups
-        ]  # fmt: skip
         for name in names:
             try:
                 text = name.encode()
@@ -117,6 +119,31 @@ class Index:
                 if entry is not None:
                     found[name] = entry
         return found
+
+    def held(self, names: Iterable[str]) -> list[Entry | None] | None:
+        """Return the entries of names, in their order, if all can be had at once; nothing is kept of them."""
+        self._look_at_files(range(len(self.segments)))
+        firsts, ways = self._ways or self._find_ways()
+        found = []
+        try:
+            for name in names:
+                text = name.encode()
+                separators, blocks = ways[bisect_right(firsts, text) - 1]  # type: ignore[misc]
+                found.append(blocks[bisect_right(separators, text) - 1].take(text, name))
+        except (AttributeError, IndexError, KeyError, TypeError, UnicodeEncodeError):
+            # Several segments can have the name, its block is not held, or it is none.
+            return None
+        return found
+
+    def _find_ways(self) -> _Ways:
+        firsts, groups = self._groups()
+        tables, segments = self.tables(), self.segments
+        ways = [
+            (tables[places[0]].separators, segments[places[0]].blocks) if len(places) == 1 else None
+            for places in groups
+        ]  # fmt: skip
+        self._ways = firsts, ways
+        return self._ways
 
     def locate(self, names: Collection[str]) -> dict[str, Located]:
         """Return where the entries of those names are that there are arrays of."""
@@ -274,7 +301,7 @@ class Index:
                 etag = self._mapped(self.store, place).etag
                 if etag != segment.etag:
                     segment.blocks.clear()
-                    segment.table = None
+                    segment.table = self._ways = None
                 segment.etag, segment.seen_at = etag, now
 
     def _block(self, place: int, number: int, data: memoryview) -> Block:

@@ -85,7 +85,9 @@ def kind_of(text: bytes) -> Kind:
         lengths = tuple([_length(each) for each in shape])
     except (ValueError, TypeError, RecursionError) as error:
         raise MetadataError(f"{text[:80]!r} is no kind of array: {error}") from None
-    if len(lengths) > _MAX_AXES or (nbytes := prod(lengths) * dtype.itemsize) >= 2**62:
+    # NumPy counts the other axes also where one has no length.
+    most = prod([length or 1 for length in lengths]) * max(1, dtype.itemsize)
+    if len(lengths) > _MAX_AXES or most >= 2**63 or (nbytes := prod(lengths) * dtype.itemsize) >= 2**62:
         raise MetadataError(f"{text[:80]!r} is no kind of array: it is too large")
     return Kind(dtype, lengths, nbytes)
 

@@ -2,7 +2,8 @@
 
 Every array is held to its checksum, wherever its bytes come from. Over a network, arrays that are read of one pack
 again and again are soon dearer than the whole pack would have been: then that is fetched once, and kept in the
-session's cache (section 6.3 of the Henosis paper, with the cost model to say when).
+session's cache (section 6.3 of the Henosis paper, with the cost model to say when). Arrays that a plan keeps in a
+key/value tier are asked for there first; whatever the tier does not give is read from packs.
 """
 
 import time
@@ -17,6 +18,7 @@ from hyperslab.collections.blocks import Entry
 from hyperslab.collections.index import Index
 from hyperslab.collections.names import encoded, shown, unknown
 from hyperslab.collections.packs import pack_key, pack_layout
+from hyperslab.collections.tier import Tier, keyed_of
 from hyperslab.errors import ConflictError, IntegrityError, NotFoundError
 from hyperslab.execute import Ledger, Options, ReadTask, Session, Snapshot, read, recording
 from hyperslab.execute.file import send_lookups
@@ -26,7 +28,7 @@ from hyperslab.layout.checksums import crc32c
 from hyperslab.selection import Selection, Span
 from hyperslab.store import LocalStore, Reply, Store
 
-__all__ = ["ID_LIMIT", "PackReader"]
+__all__ = ["ID_LIMIT", "Bytes", "PackReader", "check_whole"]
 
 Arrays = list[npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
@@ -39,18 +41,29 @@ _LINE = Described((ID_LIMIT,), np.dtype(np.uint8), (1,), np.dtype(np.uint8), (1,
 _LARGE_BYTES = 64 << 20
 _MOST_PACKS = 1 << 16
 # Mapped packs that are held, each of which takes a file descriptor; and how long one is used before its file is looked
-# at again. That one look would take as long as reading two arrays.
+# at again: one look takes as long as reading two arrays.
 _MOST_VIEWS = 256
-_TRUST_S = 0.01
+_TRUST_S = 0.1
 
 _PLAIN_READ = Options()
+# What is left of a deadline when the tier has taken all of it.
+_LEAST_S = 1e-3
 
 
 class PackReader:
     """Reads arrays of one collection. `moved` says whether the collection was changed since it was opened."""
 
-    def __init__(self, session: Session, store: Store, path: str, url: str, moved: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        store: Store,
+        path: str,
+        url: str,
+        moved: Callable[[], bool],
+        tier: Tier | None = None,
+    ) -> None:
         self.session, self.store, self.path, self.url, self._moved = session, store, path, url, moved
+        self.tier = tier
         self._snapshot = Snapshot()
         # What was spent on parts of each pack so far.
         self._spent: dict[str, float] = {}
@@ -62,24 +75,63 @@ class PackReader:
         session, store = self.session, self.store
         session.check_open()
         entries = _entries(index, names)
+        if self.tier is not None and (keyed := keyed_of(entries)):
+            return self._read_tiered(self.tier, keyed, entries, options)
+        # As `read_packs` does: one more call would be felt by those who read small arrays one by one.
         straight = isinstance(store, LocalStore) and options is _PLAIN_READ
         if straight and session.account is None and session.sink is None:
-            return self._read_mapped(cast(LocalStore, store), entries)
-        return self._read_planned(entries, options)
+            return self._read_mapped(cast(LocalStore, store), entries, entries)
+        return self._read_planned(entries, options, entries)
 
-    def _read_mapped(self, store: LocalStore, entries: Sequence[Entry]) -> Arrays:
+    def read_packs(
+        self, entries: Sequence[Entry], options: Options = _PLAIN_READ, told: Sequence[Entry] | None = None
+    ) -> Arrays:
+        """Return the arrays of these entries out of packs; what is recorded is that those of `told` were read."""
+        session, store = self.session, self.store
+        straight = isinstance(store, LocalStore) and options is _PLAIN_READ
+        if straight and session.account is None and session.sink is None:
+            return self._read_mapped(cast(LocalStore, store), entries, told or entries)
+        return self._read_planned(entries, options, told or entries)
+
+    def _read_tiered(self, tier: Tier, keyed: dict[int, Entry], entries: Sequence[Entry], options: Options) -> Arrays:
+        """Take what the tier has and the rest from packs; what was missing is put back."""
+        started_at, began = time.time(), time.perf_counter()
+        held = tier.get(keyed, timeout_s=options.deadline)
+        rest = [entry for entry in entries if entry.id not in held]
+        left = options
+        if options.deadline is not None:
+            left = replace(options, deadline=max(_LEAST_S, options.deadline - (time.perf_counter() - began)))
+        packed = self.read_packs(rest, left, entries) if rest else []
+        ledger = Ledger(0 if rest else 1, needed_bytes=sum(map(len, held.values())), cache_hits=len(held))
+        ledger.seconds = 0.0 if rest else time.perf_counter() - began
+        self.session.metrics.add(ledger)
+        if not rest and (recording.active is not None or self.store.record is not None):
+            self._record(entries, ledger, started_at, options.method)
+        missing = {entry.id: (entry, array) for entry, array in zip(rest, packed, strict=True) if entry.id in keyed}
+        if missing:
+            tier.put_back(missing.values())
+        tier.guard.tell(stacklevel=4)
+        others = iter(packed)
+        return [_held(entry, held[entry.id]) if entry.id in held else next(others) for entry in entries]
+
+    def _read_mapped(self, store: LocalStore, entries: Sequence[Entry], told: Sequence[Entry]) -> Arrays:
         """Copy arrays out of mapped packs."""
         from google_crc32c import value as checksum
 
         started_at, began, nbytes = time.time(), time.perf_counter(), 0
         views: dict[str, memoryview] = {}
         arrays: Arrays = []
-        ndarray = np.ndarray
+        ndarray, seen, since = np.ndarray, self._views, began - _TRUST_S
         for entry in entries:
             pack, start, stop, dtype, shape, stored, _, _, pack_nbytes, _ = entry
             view = views.get(pack)
             if view is None:
-                view = views[pack] = self._mapped(store, pack, pack_nbytes, began)
+                # As `_mapped` does: a call for each pack would be felt.
+                at_hand = seen.get(pack)
+                if at_hand is not None and at_hand[0] > since:
+                    view = views[pack] = at_hand[1]
+                else:
+                    view = views[pack] = self._mapped(store, pack, pack_nbytes, began)
             # Checked after it was copied: nobody can change it any more.
             array: npt.NDArray[Any] = ndarray(shape, dtype, bytearray(view[start:stop]))
             if checksum(array) != stored:  # type: ignore[arg-type,unused-ignore]
@@ -89,14 +141,11 @@ class PackReader:
         ledger = Ledger(1, len(views), 0, nbytes, nbytes, seconds=time.perf_counter() - began)
         self.session.metrics.add(ledger)
         if recording.active is not None or store.record is not None:
-            self._record(entries, ledger, started_at, None)
+            self._record(told, ledger, started_at, None)
         return arrays
 
     def _mapped(self, store: LocalStore, pack: str, nbytes: int, now: float) -> memoryview:
         """Return the bytes of a pack. Its file is never written to: it is enough to look at it now and then."""
-        seen = self._views.get(pack)
-        if seen is not None and now - seen[0] < _TRUST_S:
-            return seen[1]
         if not nbytes:
             return memoryview(b"")
         key = pack_key(self.path, pack)
@@ -112,7 +161,7 @@ class PackReader:
         self._views[pack] = now, view
         return view
 
-    def _read_planned(self, entries: Sequence[Entry], options: Options) -> Arrays:
+    def _read_planned(self, entries: Sequence[Entry], options: Options, told: Sequence[Entry]) -> Arrays:
         """Read arrays by one plan, each once."""
         started_at = time.time()
         fetching = _Fetching(self, {entry.id: entry for entry in entries if entry.nbytes})
@@ -124,7 +173,7 @@ class PackReader:
                 raise ConflictError(f"{error}; the collection was changed meanwhile: call refresh()") from error
             raise
         if recording.active is not None or self.store.record is not None:
-            self._record(entries, ledger, started_at, options.method)
+            self._record(told, ledger, started_at, options.method)
         return _arrays(entries, found)
 
     def _check_large(self, entries: Iterable[Entry]) -> None:
@@ -225,6 +274,8 @@ def _cut(whole: Bytes, entries: Iterable[Entry], found: dict[int, Bytes]) -> Non
 
 
 def _entries(index: Index, names: Sequence[str]) -> Sequence[Entry]:
+    if index.searched and (held := index.held(names)) is not None and None not in held:
+        return cast(list[Entry], held)
     known = index.known
     try:
         entries = [known.get(name) for name in names]
@@ -249,11 +300,21 @@ def _arrays(entries: Sequence[Entry], found: dict[int, Bytes]) -> Arrays:
             arrays.append(made[entry.id].copy())
             continue
         array: npt.NDArray[Any] = np.ndarray(entry.shape, entry.dtype, found.get(entry.id, bytearray()))
-        if crc32c(array) != entry.crc32c:
-            raise _damaged(entry, array)
+        check_whole(entry, array)
         made[entry.id] = array
         arrays.append(array)
     return arrays
+
+
+def check_whole(entry: Entry, array: npt.NDArray[Any]) -> None:
+    """Hold an array to its checksum."""
+    if crc32c(array) != entry.crc32c:
+        raise _damaged(entry, array)
+
+
+def _held(entry: Entry, data: memoryview) -> npt.NDArray[Any]:
+    """Return an array of the tier's bytes, which have been held to their checksum, in memory of its own."""
+    return np.ndarray(entry.shape, entry.dtype, bytearray(data))
 
 
 def _damaged(entry: Entry, array: npt.NDArray[Any]) -> IntegrityError:

@@ -23,16 +23,17 @@ from hyperslab.collections.manifest import SegmentRef, join
 from hyperslab.errors import FormatError, IntegrityError
 from hyperslab.layout.checksums import crc32c
 
-__all__ = ["MAX_TAIL_BYTES", "PackedSegment", "Table", "block_checksum", "pack_segments", "segment_key"]
+__all__ = ["MAX_TAIL_BYTES", "PackedSegment", "Table", "block_checksum", "pack_segments", "segment_key", "text_bytes"]
 
 MAX_TAIL_BYTES = 256 << 20
 
 _MAGIC = b"HSLABSG1"
 _TAIL_MAGIC = b"HST1"
 _TAIL = struct.Struct("<4sIII")
-# A block is closed with so many entries, or bytes of names.
+# A block is closed with so many entries, or bytes of names and other texts; a segment with so many bytes.
 _BLOCK_ROWS = 256
-_BLOCK_NAME_BYTES = 1 << 18
+_BLOCK_TEXT_BYTES = 1 << 18
+_SEGMENT_BYTES = 512 << 20
 
 
 def segment_key(path: str, name: str) -> str:
@@ -48,15 +49,20 @@ class PackedSegment:
 
 
 def pack_segments(rows: Iterable[Row], most_rows: int) -> Iterator[PackedSegment]:
-    """Yield the segments of rows that are sorted by name, each of at most so many."""
+    """Yield the segments of rows that are sorted by name, each of at most so many, and of bytes that memory holds."""
     building = _Building()
     for row in rows:
-        if building.count >= most_rows:
+        if building.count >= most_rows or building.nbytes >= _SEGMENT_BYTES:
             yield building.finish()
             building = _Building()
         building.add(row)
     if building.count:
         yield building.finish()
+
+
+def text_bytes(row: Row) -> int:
+    """Return about what a row takes of a block besides its numbers."""
+    return len(row.name) + (sum([len(each) for each in row.attrs.values() if type(each) is str]) if row.attrs else 0)
 
 
 class _Building:
@@ -69,14 +75,19 @@ class _Building:
         self._checksums: list[int] = []
         self._separators: list[bytes] = []
         self._rows: list[Row] = []
-        self._name_bytes = 0
+        self._text_bytes = 0
         self._last = b""
 
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are, up to the last block that is closed."""
+        return self._at
+
     def add(self, row: Row) -> None:
-        if len(self._rows) >= _BLOCK_ROWS or self._name_bytes > _BLOCK_NAME_BYTES:
+        if len(self._rows) >= _BLOCK_ROWS or self._text_bytes > _BLOCK_TEXT_BYTES:
             self._close_block()
         self._rows.append(row)
-        self._name_bytes += len(row.name)
+        self._text_bytes += text_bytes(row)
         self.count += 1
         self.deleted += bool(row.flags & DELETED)
         self.data_bytes += row.nbytes
@@ -90,7 +101,7 @@ class _Building:
         self._parts.append(data)
         self._at += len(data)
         self._last = self._rows[-1].name
-        self._rows, self._name_bytes = [], 0
+        self._rows, self._text_bytes = [], 0
 
     def finish(self) -> PackedSegment:
         self._close_block()

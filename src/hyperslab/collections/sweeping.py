@@ -6,6 +6,7 @@ that finds one leaves a mark beside the collection, and it is deleted by a sweep
 time; a put that ends late takes its objects back until then. Ages are by the store's own clock, as its listing tells.
 """
 
+import re
 import secrets
 
 from hyperslab.collections.index import Index
@@ -15,9 +16,11 @@ from hyperslab.execute import Session
 from hyperslab.execute.write import StoreWriter
 from hyperslab.store import Listed, Store
 
-__all__ = ["sweep"]
+__all__ = ["MARKS", "sweep"]
 
-_MARKS = "orphans"
+MARKS = "orphans"
+# What is called otherwise was not made by a collection, though it lies here.
+_OURS = re.compile(r"packs/[0-9a-f]{32}\.pack|index/[0-9a-f]{32}\.seg")
 
 
 def sweep(session: Session, store: Store, path: str, grace_s: float) -> int:
@@ -34,10 +37,10 @@ class _Sweep:
 
     def run(self) -> int:
         # Listed before the manifest is read: what is stored from now on is left alone.
-        there = {self._short(each): each for part in ("packs", "index") for each in self._listing(part)}
+        listed = [self._short(each) for part in ("packs", "index") for each in self._listing(part)]
         used = self._used()
         marks, now_ns = self._marks()
-        orphans = {short for short in there if short not in used}
+        orphans = {short for short in listed if short not in used and _OURS.fullmatch(short)}
         for mark in marks.keys() - orphans:
             self.writer.delete(self._mark(mark))
         for short in orphans - marks.keys():
@@ -60,16 +63,16 @@ class _Sweep:
 
     def _marks(self) -> tuple[dict[str, Listed], int]:
         """Return the marks that there are, by what they are of, and the time by the store's clock."""
-        clock = join(self.path, f"{_MARKS}/now-{secrets.token_hex(8)}")
+        clock = join(self.path, f"{MARKS}/now-{secrets.token_hex(8)}")
         self.writer.put(clock, b"")
-        listed = self._listing(_MARKS)
+        listed = self._listing(MARKS)
         self.writer.delete(clock)
         now_ns = next(each.modified_ns for each in listed if each.key == clock)
-        marks = {self._short(each).removeprefix(f"{_MARKS}/").replace("-", "/", 1): each for each in listed}
-        return {short: each for short, each in marks.items() if not short.startswith("now/")}, now_ns
+        marks = {self._short(each).removeprefix(f"{MARKS}/").replace("-", "/", 1): each for each in listed}
+        return {short: each for short, each in marks.items() if _OURS.fullmatch(short)}, now_ns
 
     def _mark(self, short: str) -> str:
-        return join(self.path, f"{_MARKS}/{short.replace('/', '-', 1)}")
+        return join(self.path, f"{MARKS}/{short.replace('/', '-', 1)}")
 
     def _short(self, listed: Listed) -> str:
         return listed.key.removeprefix(self.path).removeprefix("/")

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 from hyperslab.collections.blocks import DELETED, Row
-from hyperslab.collections.columns import checked_attributes, joined_type, type_of
+from hyperslab.collections.columns import checked_attributes, join_type, type_of
 from hyperslab.collections.kinds import checked_array, kind_text
 from hyperslab.collections.manifest import Manifest, SegmentRef, change_manifest
 from hyperslab.collections.names import encoded
 from hyperslab.collections.packs import NO_PACK, Pack, pack_key
 from hyperslab.collections.reading import ID_LIMIT
-from hyperslab.collections.segment import PackedSegment, pack_segments, segment_key
+from hyperslab.collections.segment import PackedSegment, pack_segments, segment_key, text_bytes
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute.write import StoreWriter
 from hyperslab.layout.checksums import crc32c
@@ -34,6 +34,7 @@ Progress = Callable[[int, int], None]
 
 # Rows that wait in memory to be sorted.
 _SEGMENT_ROWS = 1 << 17
+_SEGMENT_TEXT_BYTES = 128 << 20
 # Packs on their way to a remote store at a time.
 _LANES = 4
 _GONE_KIND = kind_text(np.dtype(np.bool_), (0,))
@@ -66,6 +67,7 @@ class Putting:
         self._pack = Pack()
         self._sizes: dict[bytes, int] = {NO_PACK: 0}
         self._rows: list[Row] = []
+        self._text_bytes = 0
         self._lanes = _Lanes(writer, pack_bytes)
 
     def run(self, items: Iterable[Item], tell: Progress | None, total: int) -> list[SegmentRef]:
@@ -82,13 +84,15 @@ class Putting:
         text, array = encoded(name), checked_array(name, value)
         kind, plain = kind_text(array.dtype, array.shape), checked_attributes(name, attrs)
         for column, each in plain.items():
-            self.types[column] = joined_type(column, self.types.get(column), type_of(each))
+            join_type(self.types, column, type_of(each))
         if len(self._pack.data) and len(self._pack.data) + array.nbytes > self.pack_bytes:
             self._close_pack()
         pack, start = (self._pack.name, self._pack.add(_bytes_of(array))) if array.nbytes else (NO_PACK, 0)
-        self._rows.append(Row(text, 0, pack, 0, start, array.nbytes, kind, crc32c(array), 0, plain))
+        row = Row(text, 0, pack, 0, start, array.nbytes, kind, crc32c(array), 0, plain)
+        self._rows.append(row)
+        self._text_bytes += text_bytes(row)
         self.done_bytes += array.nbytes
-        if len(self._rows) >= _SEGMENT_ROWS:
+        if len(self._rows) >= _SEGMENT_ROWS or self._text_bytes >= _SEGMENT_TEXT_BYTES:
             self._close_segment()
 
     def _close_pack(self) -> None:
@@ -99,7 +103,7 @@ class Putting:
     def _close_segment(self) -> None:
         if len(self._pack.data):
             self._close_pack()
-        rows, self._rows = self._rows, []
+        rows, self._rows, self._text_bytes = self._rows, [], 0
         base, sizes = secrets.randbelow(ID_LIMIT - len(rows)), self._sizes
         # Of one name that was put twice the last counts.
         newest = {row.name: row._replace(id=base + at, pack_nbytes=sizes[row.pack]) for at, row in enumerate(rows)}
@@ -124,7 +128,7 @@ def append_segments(
             return found
         columns = dict(found.columns)
         for column, type_ in types.items():
-            columns[column] = joined_type(column, columns.get(column), type_)
+            join_type(columns, column, type_)
         return replace(found, segments=(*found.segments, *segments), columns=columns).with_token(token)
 
     return change_manifest(writer, path, uuid, edit)

@@ -50,8 +50,11 @@ class KeyValue(Protocol):
         """
         ...
 
-    def put_many(self, items: Mapping[bytes, bytes]) -> list[bytes]:
-        """Store values, in their order, and return the keys of those that there was room for."""
+    def put_many(self, items: Mapping[bytes, bytes], *, timeout_s: float | None = None) -> list[bytes]:
+        """Store values, in their order, and return the keys of those that there was room for.
+
+        Each part that is stored at once takes at most `timeout_s`, where a store can wait.
+        """
         ...
 
     def delete_many(self, keys: Iterable[bytes]) -> None:

@@ -87,13 +87,14 @@ class Guard:
         self._succeeded()
         return self._checked(wanted, values)
 
-    def put_many(self, items: Mapping[bytes, tuple[bytes, int]]) -> list[bytes]:
+    def put_many(self, items: Mapping[bytes, tuple[bytes, int]], *, timeout_s: float | None = None) -> list[bytes]:
         """Store arrays' bytes, each with its crc32c; return the keys of those that are in the tier now."""
         ticket = self._ask() if items else None
         if ticket is None:
             return []
         try:
-            stored = self.tier.put_many({key: sealed(data, crc) for key, (data, crc) in items.items()})
+            values = {key: sealed(data, crc) for key, (data, crc) in items.items()}
+            stored = self.tier.put_many(values, timeout_s=timeout_s)
         except InvalidInputError:
             raise
         except (HyperslabError, OSError) as error:

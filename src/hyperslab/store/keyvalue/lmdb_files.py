@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hyperslab.errors import ForkError, InvalidInputError, StoreError
+from hyperslab.errors import ForkError, StoreError
 
 __all__ = ["OpenFile", "open_file"]
 
@@ -101,9 +101,9 @@ def open_file(folder: str, capacity_bytes: int) -> OpenFile:
         if file is None:
             _process.files[path] = file = OpenFile(path, capacity_bytes)
         if file.capacity_bytes != capacity_bytes:
-            raise InvalidInputError(
+            raise StoreError(
                 f"{path} is open with a capacity of {file.capacity_bytes:,} bytes, not {capacity_bytes:,}; "
-                "close that tier first"
+                "close that tier first, or give the same capacity"
             )
         return file
 

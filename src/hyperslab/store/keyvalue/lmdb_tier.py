@@ -69,7 +69,7 @@ class LmdbTier:
 
         return self._run(ask)
 
-    def put_many(self, items: Mapping[bytes, bytes]) -> list[bytes]:
+    def put_many(self, items: Mapping[bytes, bytes], *, timeout_s: float | None = None) -> list[bytes]:
         stored: list[bytes] = []
         for batch in batches(check_items(items)):
             stored += self._run(partial(_put, batch, self._capacity_bytes))

@@ -12,7 +12,7 @@ _SERVERS = ("redis", "rediss", "valkey", "valkeys")
 
 
 def open_tier(url: Any, *, capacity_bytes: int, **options: Any) -> KeyValue:
-    """Return the tier at a URL (`redis://host:port/0`, `valkey://…`, `rediss://…`) or in a folder (`lmdb:///path`).
+    """Return the tier at a URL (`redis://host:port/0`, `valkey://…`, `rediss://…`) or in a folder (`lmdb:path`).
 
     Nothing is opened or sent yet. `options` are those of `RedisTier` or of `LmdbTier`.
 
@@ -31,4 +31,8 @@ def open_tier(url: Any, *, capacity_bytes: int, **options: Any) -> KeyValue:
         raise InvalidInputError(f"{scheme}:// is no tier; use redis://, rediss://, valkey://, lmdb:// or a path")
     from hyperslab.store.keyvalue.lmdb_tier import LmdbTier
 
+    if not sign and text.lower().startswith("lmdb:"):
+        sign, rest = ":", text[len("lmdb:") :]
+    if sign and not rest:
+        raise InvalidInputError("a tier in a folder is named by its path: 'lmdb:path'")
     return LmdbTier(rest if sign else text, capacity_bytes=capacity_bytes, **options)

@@ -90,13 +90,14 @@ class RedisTier:
 
         return self._run(ask, wait_s, limit_bytes) if full else []
 
-    def put_many(self, items: Mapping[bytes, bytes]) -> list[bytes]:
+    def put_many(self, items: Mapping[bytes, bytes], *, timeout_s: float | None = None) -> list[bytes]:
         left, stored = check_items(items), set[bytes]()
+        wait_s = _WRITE_S if timeout_s is None else min(timeout_s, _WRITE_S)
         # What is said of a size before one is stored is too much: what had no room by that may have it by the next.
         while left:
             asked = [self._price(len(key), len(value)) for key, value in left]
             for batch in batches(left):
-                stored.update(self._run(partial(self._put, batch)))
+                stored.update(self._run(partial(self._put, batch), wait_s))
             left = [
                 (key, value)
                 for (key, value), price in zip(left, asked, strict=True)

@@ -12,7 +12,7 @@ from hyperslab.tune.placement.graph import Graph, Narrow
 from hyperslab.tune.placement.problem import Floats, Ints, Prices
 from hyperslab.tune.placement.state import State, count_in, remove
 
-__all__ = ["climb", "set_gain"]
+__all__ = ["climb", "heap_pop", "heap_push", "set_gain"]
 
 
 def climb(graph: Graph, state: State, prices: Prices, room: int) -> tuple[int, float]:
@@ -41,10 +41,10 @@ def _climb(graph: Graph, state: State, pack_s: float, key_s: float, request_s: f
         gain, weight = set_gain(graph, state, query_of[pair], pack_of[pair], pack_s, key_s, request_s, hit, seen)
         if gain > 0.0:
             worth[pair] = gain / weight
-            size = _push(heap_worth, heap_pair, size, worth[pair], pair)
+            size = heap_push(heap_worth, heap_pair, size, worth[pair], pair)
     while size > 0 and room > 0:
         top, pair = heap_worth[0], heap_pair[0]
-        size = _pop(heap_worth, heap_pair, size)
+        size = heap_pop(heap_worth, heap_pair, size)
         if top != worth[pair]:
             continue
         query, pack = query_of[pair], pack_of[pair]
@@ -65,7 +65,7 @@ def _climb(graph: Graph, state: State, pack_s: float, key_s: float, request_s: f
                     if size == len(heap_pair):
                         size = _rebuild(heap_worth, heap_pair, worth)
                     else:
-                        size = _push(heap_worth, heap_pair, size, now, other)
+                        size = heap_push(heap_worth, heap_pair, size, now, other)
     return room, last
 
 
@@ -127,7 +127,7 @@ def set_gain(
 
 
 @compiled
-def _push(worths: Floats, pairs: Ints, size: int, worth: float, pair: int) -> int:
+def heap_push(worths: Floats, pairs: Ints, size: int, worth: float, pair: int) -> int:
     at = size
     while at > 0:
         above = (at - 1) >> 1
@@ -140,7 +140,7 @@ def _push(worths: Floats, pairs: Ints, size: int, worth: float, pair: int) -> in
 
 
 @compiled
-def _pop(worths: Floats, pairs: Ints, size: int) -> int:
+def heap_pop(worths: Floats, pairs: Ints, size: int) -> int:
     size -= 1
     worth, pair, at = worths[size], pairs[size], 0
     while True:
@@ -163,5 +163,5 @@ def _rebuild(worths: Floats, pairs: Ints, worth: Floats) -> int:
     size = 0
     for pair in range(len(worth)):
         if worth[pair] > 0.0:
-            size = _push(worths, pairs, size, worth[pair], pair)
+            size = heap_push(worths, pairs, size, worth[pair], pair)
     return size

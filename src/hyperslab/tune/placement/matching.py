@@ -68,22 +68,26 @@ def _wishes(
         for at in range(graph.unit_indptr[unit], graph.unit_indptr[unit + 1]):
             read[unit] += graph.times[graph.queries[at]]
     for unit in range(many):
-        found = 0
+        # Most are met again with the next query: those that cannot be wished for are marked, too.
+        found, room, refused = 0, most - graph.weight[unit], -2 - unit
         for at in range(graph.unit_indptr[unit], graph.unit_indptr[unit + 1]):
-            query, mine = graph.queries[at], graph.unit_counts[at]
+            query, mine, times = graph.queries[at], graph.unit_counts[at], graph.times[graph.queries[at]]
             first, last = graph.indptr[query], graph.indptr[query + 1]
             if last - first > longest:
                 continue
             for other_at in range(first, last):
                 other, its = graph.units[other_at], graph.counts[other_at]
-                if other == unit or within[other] != within[unit] or graph.weight[unit] + graph.weight[other] > most:
+                if seen_by[other] == refused:
                     continue
                 if seen_by[other] != unit:
+                    if other == unit or within[other] != within[unit] or graph.weight[other] > room:
+                        seen_by[other] = refused
+                        continue
                     seen_by[other], spared[other], common[other] = unit, 0.0, 0.0
                     near[found] = other
                     found += 1
-                common[other] += graph.times[query]
-                spared[other] += graph.times[query] * (table[mine] + table[its] - table[mine + its])
+                common[other] += times
+                spared[other] += times * (table[mine] + table[its] - table[mine + its])
         for at in range(found):
             other = near[at]
             weighs = float(graph.weight[unit]) * float(graph.weight[other])

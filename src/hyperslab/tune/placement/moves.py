@@ -63,9 +63,11 @@ def improve(graph: Graph, state: State, table: Floats, most: int, *, passes: int
 
 def _shuffled(units: npt.NDArray[np.int64], random: np.random.Generator) -> npt.NDArray[np.int64]:
     """Return units in a random order, near ones still near each other: they share queries, and so memory."""
-    blocks = np.arange(len(units)) // _BLOCK
-    ranks = random.permutation(len(units) // _BLOCK + 1)
-    return units[np.lexsort((random.random(len(units)), ranks[blocks]))]
+    blocks = -(-len(units) // _BLOCK)
+    padded = np.full((blocks, _BLOCK), -1, np.int64)
+    padded.ravel()[: len(units)] = units
+    mixed = random.permuted(padded[random.permutation(blocks)], axis=1).ravel()
+    return np.asarray(mixed[mixed >= 0])
 
 
 @compiled

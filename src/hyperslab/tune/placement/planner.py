@@ -3,6 +3,10 @@
 Each start clusters units (matching), packs them and moves them about (moves), with a table that says how much it
 matters that a query touches a pack for a few arrays: all, where there are no keys; less, the more such arrays can still
 become keys. Then comes the climb into the tier; the best few are polished, at last array by array.
+
+Without keys there is time for more. Placements are crossed: what two of them keep in one pack stays together while the
+better one is searched again, so that where they differ is searched most. Where packs hold many units, they are moved in
+chains, too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,6 +17,7 @@ import numpy as np
 
 from hyperslab.errors import InvalidInputError
 from hyperslab.tune.placement.bound import lower_bound
+from hyperslab.tune.placement.chains import chain
 from hyperslab.tune.placement.climb import climb
 from hyperslab.tune.placement.graph import Graph, atoms, contract, make_graph
 from hyperslab.tune.placement.matching import Taste, cluster
@@ -28,15 +33,20 @@ __all__ = ["plan"]
 _GRAINS = (8, 1)
 _TASTES = (Taste(0.5, 0.15), Taste(1.0, 0.15))
 # Where there are no keys to be tried as well, there is time for more.
-_MORE_TASTES = (*_TASTES, Taste(0.5, 0.0), Taste(0.25, 0.3))
+_MORE_TASTES = (*_TASTES, Taste(0.75, 0.3), Taste(0.25, 0.3))
 # What a key is taken to cost when packs are made, room in the tier included: shares of the price of a pack.
 _SLANTS = (0.5, 0.3)
 # Clusters that weigh such a part of a pack at most are moved as one, before what they are made of is.
 _PARTS = (64, 16, 4)
-# Starts that are polished, and rounds of that at most.
+# Starts that are polished, one fewer where there are many pins, and rounds of that at most.
 _POLISHED, _ROUNDS = 3, 4
+_MANY_PINS = 1_500_000
 # A round that spares less than this share is the last.
 _WORTH = 1e-4
+# Placements are crossed so many times, fewer where all of that would be of many pins.
+_CROSSED = 14
+# Units are moved in chains where packs hold so many of them.
+_CHAINED = 60
 
 
 def plan(problem: Problem, *, order: Ints | None = None, seed: int = 0) -> Placement:
@@ -100,6 +110,12 @@ class _Search:
         """Return whether packs are so few that what is moved as one may not find room: then only arrays are moved."""
         return self.problem.packs < enough_packs(self.problem.weights, self.problem.pack)
 
+    @property
+    def chained(self) -> bool:
+        """Return whether packs hold so many units that it is worth while to move them in chains."""
+        units, whole = len(self.graph.weight), int(self.graph.weight.sum())
+        return not self.problem.keys and units * self.problem.pack >= _CHAINED * whole
+
     def seconds(self, state: State) -> float:
         """Return what a state costs."""
         prices, graph = self.problem.prices, self.graph
@@ -138,13 +154,18 @@ def _plan_read(problem: Problem, seed: int) -> Ints:
         # Two grains may come to the same.
         unlike = {int(unit_of.max()): unit_of for unit_of in all_units}
         searches = [_search(problem, _merge(single.graph, unit_of), unit_of, seed) for unit_of in unlike.values()]
+        # Chains take time, and move small units as one by themselves.
+        searches = searches[:1] if searches[0].chained else searches
     # With keys there are several tables to try: then each grain has a taste of its own, if there are two.
     tastes = [_TASTES[at : at + 1] if len(searches) > 1 else _TASTES for at in range(len(searches))]
     tastes = tastes if problem.keys else [_MORE_TASTES] * len(searches)
     tries = zip(searches, tastes, strict=True)
     starts = [start for search, its_tastes in tries for start in _starts(search, its_tastes)]
     starts.sort(key=lambda start: start.seconds)
-    polished = [_follow(start) for start in starts[:_POLISHED]]
+    if not problem.keys and not single.tight:
+        starts = _crossed([start for start in starts if start.search is starts[0].search])
+    few = _POLISHED - (len(problem.queries.indices) > _MANY_PINS)
+    polished = [_follow(start) for start in starts[:few]]
     states = [make_state(single.graph, pack_of, problem.packs) for pack_of in polished]
     return single.polish(min(states, key=single.seconds), 1).pack_of
 
@@ -171,6 +192,22 @@ def _starts(search: _Search, tastes: Sequence[Taste]) -> Iterator[_Start]:
         yield _Start(search, table, taste, pack_of, search.seconds(state))
 
 
+def _crossed(starts: list[_Start]) -> list[_Start]:
+    """Return starts of one search, the best first, after two of them have been crossed again and again."""
+    search, most = starts[0].search, len(starts)
+    random = np.random.default_rng(search.seed)
+    for _ in range(min(_CROSSED, _MANY_PINS // len(search.graph.units)) if most > 1 else 0):
+        better, other = (starts[at] for at in sorted(random.choice(len(starts), 2, replace=False)))
+        shared = np.unique(better.pack_of * search.problem.packs + other.pack_of, return_inverse=True)[1]
+        state = _descend(search, better.table, better.taste, better.pack_of, shared)
+        seconds = search.seconds(state)
+        # Of equals, one is enough: crossed with each other they give nothing new.
+        if all(seconds != start.seconds for start in starts):
+            starts.append(replace(better, pack_of=state.pack_of, seconds=seconds))
+            starts = sorted(starts, key=lambda start: start.seconds)[:most]
+    return starts
+
+
 def _follow(start: _Start) -> Ints:
     """Return the packs of arrays that come of a start: descended again within its packs, climbed and polished."""
     search = start.search
@@ -185,17 +222,24 @@ def _search(problem: Problem, graph: Graph, unit_of: Ints | None, seed: int) -> 
     return _Search(problem, graph, units, flat(price, most), rounded(price, most, 0.5), seed)
 
 
-def _descend(search: _Search, table: Floats, taste: Taste, pack_of: Ints | None) -> State:
-    """Return a placement that was improved from large clusters to single units; if packs are given, from those."""
+def _descend(
+    search: _Search, table: Floats, taste: Taste, pack_of: Ints | None, within: Ints | None = None
+) -> State:  # fmt: skip
+    """Return a placement that was improved from large clusters to single units; if packs are given, from those.
+
+    Then only units of the same pack are clustered, or those of the same number, where `within` has one for each.
+    """
     problem, graph = search.problem, search.graph
+    within = pack_of if within is None else within
     levels: list[tuple[Graph, Ints]] = []
     for parts in _PARTS:
         if problem.pack >= 2 * parts and not search.tight:
-            label = cluster(graph, table, problem.pack // parts, taste, pack_of)
+            label = cluster(graph, table, problem.pack // parts, taste, within)
             levels.append((graph, label))
             graph = _merge(graph, label)
-            if pack_of is not None:
-                pack_of = pack_of[np.unique(label, return_index=True)[1]]
+            if pack_of is not None and within is not None:
+                firsts = np.unique(label, return_index=True)[1]
+                pack_of, within = pack_of[firsts], within[firsts]
     if pack_of is None:
         pack_of = _pack(problem, graph, cluster(graph, table, problem.pack, taste))
     while True:
@@ -203,6 +247,8 @@ def _descend(search: _Search, table: Floats, taste: Taste, pack_of: Ints | None)
         if table is search.true:
             improve(graph, state, search.round, problem.pack, seed=search.seed)
         improve(graph, state, table, problem.pack, seed=search.seed)
+        if search.chained:
+            chain(graph, state, search.round, table, problem.pack, seed=search.seed)
         if not levels:
             return state
         graph, label = levels.pop()
