@@ -17,6 +17,7 @@
     │   └── ChunkSizeError                  a chunk decoded to the wrong number of bytes
     ├── IntegrityError                      stored bytes are damaged
     ├── BudgetError                         loosen the budget; carries the plan
+    ├── StencilError                        the user's function failed or reached too far; carries the cell
     └── InternalError                       our bug: please report it
 
 All of them pickle, so they cross process borders whole.
@@ -40,6 +41,7 @@ __all__ = [
     "MetadataError",
     "NotFoundError",
     "SelectionError",
+    "StencilError",
     "StoreError",
     "StoreNotFoundError",
     "UnsupportedError",
@@ -161,6 +163,20 @@ class BudgetError(HyperslabError):
     def __init__(self, message: str, plan: Any = None) -> None:
         super().__init__(message, plan)
         self.plan = plan
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class StencilError(HyperslabError):
+    """A function over neighbours failed at a cell, or reads further than the halo it was given.
+
+    `cell` is the index in the output at which it was seen, None if it was not at one cell.
+    """
+
+    def __init__(self, message: str, cell: tuple[int, ...] | None = None) -> None:
+        super().__init__(message, cell)
+        self.cell = cell
 
     def __str__(self) -> str:
         return str(self.args[0])

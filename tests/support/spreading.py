@@ -18,6 +18,7 @@ SHARED = {
     "tests/servers/test_function_runtimes.py": "bundles that pip builds, and the runtimes that run them",
     "tests/servers/test_writes_clouds.py": "Azurite",
     "tests/unit/rechunk/test_cluster.py": "a cluster of Dask",
+    "tests/unit/stencil/": "a cluster of Dask, and what Numba compiles of stencils",
     "tests/unit/tune/placement/": "what Numba compiles of the planner",
 }
 
