@@ -1,0 +1,1 @@
+"""Tensor tables: generators, sizes, times."""
