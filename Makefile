@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format soak bench bench-full bench-rechunk micro lab docs-check clean
+.PHONY: help demo test lint format soak bench bench-full bench-collections bench-rechunk bench-stencil bench-tensors micro lab docs-check clean
 
 help:  ## show this list
 	@echo "Hyperslab: an array store that plans every read."
@@ -59,6 +59,15 @@ bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machi
 
 bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; takes far longer
 	@$(BIN)/python -m bench.peers.programme --scale full $(ARGS)
+
+bench-collections: $(VENV)/.test $(BIN)/redis-server  ## measure small arrays against TileDB, h5py, LMDB and shards, and plans against METIS
+	@$(BIN)/python -m bench.collections $(ARGS)
+
+bench-stencil: $(VENV)/.test  ## measure functions over neighbours against Dask
+	@$(BIN)/python -m bench.stencil $(ARGS)
+
+bench-tensors: $(VENV)/.test  ## measure tensor tables against files and other stores of tensors
+	@$(BIN)/python -m bench.tensors $(ARGS)
 
 bench-rechunk: $(VENV)/.rechunkers  ## measure rechunking against Dask and rechunker; takes ten minutes
 	@RECHUNKER_PYTHON=$(VENV)/rechunker/bin/python $(BIN)/python -m bench.rechunk $(ARGS)

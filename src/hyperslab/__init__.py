@@ -2,6 +2,7 @@
 
 from hyperslab import errors
 from hyperslab.advising import Advice, advise
+from hyperslab.applying import StencilPlan, apply
 from hyperslab.array import Array, Group, LazyArray, open, read_many
 from hyperslab.collections import Collection, collection
 from hyperslab.copies import Copies
@@ -11,6 +12,7 @@ from hyperslab.new import copy, create, create_group, rechunk, save, seal, sweep
 from hyperslab.plan import Budget, Prices, Profile
 from hyperslab.plan.explain import Explanation
 from hyperslab.store.callee import Function
+from hyperslab.tensors import tensor_table
 from hyperslab.workload import Workload, record
 
 __version__ = "0.1.0"
@@ -29,8 +31,10 @@ __all__ = [
     "Profile",
     "ReadRecord",
     "Session",
+    "StencilPlan",
     "Workload",
     "advise",
+    "apply",
     "collection",
     "copy",
     "create",
@@ -44,4 +48,5 @@ __all__ = [
     "save",
     "seal",
     "sweep",
+    "tensor_table",
 ]

@@ -29,6 +29,7 @@ FOR_DEVELOPERS = {"test", "servers", "oracles", "runtimes", "bench", "lint"}
 ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "ChunkSizeError": ("a/c/0/0", 12, 16),
     "BudgetError": ("the read needs 3 requests, the budget allows 2", {"requests": 3}),
+    "StencilError": ("the function failed at cell (1, 2)", (1, 2)),
 }
 
 

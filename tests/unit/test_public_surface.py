@@ -37,6 +37,7 @@ PUBLIC = [
     "save",
     "seal",
     "sweep",
+    "tensor_table",
 ]
 
 # Slow to import, or only needed once something is read.

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from hyperslab import __version__
+from hyperslab.cli.collection import collection
 from hyperslab.cli.failures import State, ending_well, warning_in_one_line
 from hyperslab.cli.opening import with_store
 
@@ -46,6 +47,9 @@ def main() -> None:
 def command(state: State, debug: bool) -> None:
     """Take what goes before the name of a command."""
     state.debug = debug
+
+
+command.add_command(collection)
 
 
 @command.command()
@@ -164,6 +168,30 @@ def rechunk(source: str, target: str | None, options: dict[str, Any], **settings
     from hyperslab.cli.rechunking import rechunk_to
 
     rechunk_to(source, target, options, **settings)
+
+
+@command.command("apply")
+@click.argument("function", metavar="MODULE:FUNCTION")
+@click.argument("urls", nargs=-1, required=True, metavar="IN… OUT")
+@click.option("--boundary", multiple=True, metavar="KIND", help="Beyond the edges; repeat it for each axis.")
+@click.option("--stride", metavar="N,N,…", help="One call for each so many cells.")
+@click.option("--split", metavar="N,N,…", help="Output cells made at a time (default: what reads fastest).")
+@click.option("--chunks", metavar="N,N,…", help="Cells of a chunk of OUT (default: about 64 KiB).")
+@click.option("--shards", metavar="N,N,…", help="Cells of an object of OUT (default: about 16 MiB).")
+@click.option("--layout", type=click.Choice(["default", "plain"]), default="default", show_default=True)
+@click.option("--memory", metavar="SIZE", help="What the process may hold (default: 512MB).")
+@click.option("--overwrite", is_flag=True, help="Replace what is stored at OUT.")
+@click.option("--explain", is_flag=True, help="Show how it would be done, and do nothing.")
+@with_store
+def apply_function(function: str, urls: tuple[str, ...], options: dict[str, Any], **settings: Any) -> None:
+    """Call a function for every cell of IN and its neighbours, and write what it returns to OUT.
+
+    The function is plain Python, such as lambda s: s(0, 1) - s(0, -1). Calling again after an interruption goes on
+    where it was.
+    """
+    from hyperslab.cli.applying import apply_to
+
+    apply_to(function, urls, options, **settings)
 
 
 @command.command()
@@ -301,6 +329,19 @@ def show(files: tuple[str, ...], array: str | None, plot: str | None, as_json: b
     from hyperslab.cli.workload import show_logs
 
     show_logs(files, array=array, plot=plot, as_json=as_json)
+
+
+@command.command(context_settings={"allow_interspersed_args": False})
+@click.argument("script")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARG]…")
+@click.option("--map", "maps", multiple=True, metavar="PATH=URL", help="Serve files below PATH from URL; repeatable.")
+@click.option("--record", "log", metavar="FILE", help="Record the reads of served files.")
+@with_store
+def run(script: str, arguments: tuple[str, ...], options: dict[str, Any], **choices: Any) -> None:
+    """Run an h5py SCRIPT as it is: files at URLs, and those that are mapped to one, are served by Hyperslab."""
+    from hyperslab.cli.running import run_script
+
+    run_script(script, arguments, options, **choices)
 
 
 @command.command()
