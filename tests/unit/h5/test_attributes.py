@@ -59,7 +59,9 @@ def test_any_value_comes_back(both, value):
 
 
 @pytest.mark.parametrize(
-    "value", [None, {}, np.array(["a"]), [1, "a"], np.datetime64("2020-01-01"), object()], ids=repr
+    "value",
+    [None, {}, np.array(["a"]), [1, "a"], np.datetime64("2020-01-01"), object()],
+    ids=["None", "dict", "text", "mixed", "time", "object"],
 )
 def test_what_h5py_refuses_is_refused(both, value):
     for file in both:
