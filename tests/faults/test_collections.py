@@ -358,7 +358,7 @@ def test_a_pack_cut_off_under_a_reader_is_an_error(tmp_path):
     assert (c["old/3"] == 3).all()
     for path in (tmp_path / "packs").iterdir():
         os.truncate(path, 10)
-    time.sleep(0.05)
+    time.sleep(0.2)
     with pytest.raises(IntegrityError, match="cut off"):
         c["old/3"]
 

@@ -52,7 +52,7 @@ def small():
     """Blocks and segments of few rows, so that there are several."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(segment, "_BLOCK_ROWS", 3)
-        patch.setattr(segment, "_BLOCK_NAME_BYTES", 200)
+        patch.setattr(segment, "_BLOCK_TEXT_BYTES", 200)
         patch.setattr(writing, "_SEGMENT_ROWS", 5)
         patch.setattr(index, "_SMALL_BYTES", 0)
         yield

@@ -103,6 +103,8 @@ def _text(name: str, column: Any, value: str) -> str:
 def _time(name: str, column: Any, value: Any) -> Any:
     if isinstance(value, datetime) and value.tzinfo is not None:
         raise InvalidInputError(f"attribute {column!r} of {shown(name)} has a time zone; give it in UTC without one")
+    # What pandas has for a time is a datetime, too, but NumPy would not see its nanoseconds.
+    value = value.to_datetime64() if hasattr(value, "to_datetime64") else value
     try:
         found = np.datetime64(value, "ns")
         back = found.astype(np.datetime64(value).dtype)

@@ -113,10 +113,10 @@ def _column(packed: ZipFile, name: str, dtype: type[Any], axes: int) -> npt.NDAr
     data = packed.read(f"{name}.npy")
     file = io.BytesIO(data)
     if numpy_format.read_magic(file) != (1, 0):
-        raise ValueError(f"its {name} are of another version")
+        raise ValueError(f"its column {name!r} is of another version")
     shape, _, found = numpy_format.read_array_header_1_0(file)
     if found != dtype or len(shape) != axes or len(data) - file.tell() != prod(shape) * found.itemsize:
-        raise ValueError(f"its {name} are of another type or size")
+        raise ValueError(f"its column {name!r} is of another type or size")
     return np.frombuffer(data, found, offset=file.tell()).reshape(shape)
 
 

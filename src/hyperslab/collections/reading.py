@@ -96,7 +96,8 @@ class PackReader:
     def _read_tiered(self, tier: Tier, keyed: dict[int, Entry], entries: Sequence[Entry], options: Options) -> Arrays:
         """Take what the tier has and the rest from packs; what was missing is put back."""
         started_at, began = time.time(), time.perf_counter()
-        held = tier.get(keyed, timeout_s=options.deadline)
+        # A tier that does not answer must leave time for the packs.
+        held = tier.get(keyed, timeout_s=None if options.deadline is None else options.deadline / 2)
         rest = [entry for entry in entries if entry.id not in held]
         left = options
         if options.deadline is not None:

@@ -8,6 +8,7 @@ time; a put that ends late takes its objects back until then. Ages are by the st
 
 import re
 import secrets
+from typing import Any
 
 from hyperslab.collections.index import Index
 from hyperslab.collections.manifest import fetch_manifest, join
@@ -23,9 +24,9 @@ MARKS = "orphans"
 _OURS = re.compile(r"packs/[0-9a-f]{32}\.pack|index/[0-9a-f]{32}\.seg")
 
 
-def sweep(session: Session, store: Store, path: str, grace_s: float) -> int:
+def sweep(session: Session, store: Store, path: str, grace_s: Any) -> int:
     """Delete what has been an orphan for longer than `grace_s`, mark what has become one; return how many went."""
-    if not grace_s >= 0:
+    if not isinstance(grace_s, int | float) or not grace_s >= 0:
         raise InvalidInputError(f"grace_s is 0 seconds or more, not {grace_s!r:.80}")
     return _Sweep(session, store, path, grace_s).run()
 

@@ -192,6 +192,18 @@ class TestPrices:
         assert (found >= exact).all()
         assert (found <= 1.4 * exact + 9000).all()
 
+    def test_what_no_tier_takes_has_no_room(self, tmp_path):
+        tier = open_tier(tmp_path / "tier", capacity_bytes=1 << 30)
+        sizes = np.array([1 << 20, 65 << 20, 4 << 30])
+        found = tier_weights(tier, sizes)
+        assert found[0] < tier.capacity_bytes < found[1]
+        assert found[2] >= sizes[2]
+
+    def test_large_values_are_measured_by_few(self, tmp_path):
+        tier = open_tier(tmp_path / "tier", capacity_bytes=1 << 30)
+        assert measure_keys(tier, 16 << 20) is not None
+        assert os.path.getsize(tmp_path / "tier" / "data.mdb") < 64 << 20
+
 
 def limits_hold(c, advice, pack_bytes, key_bytes=0):
     """Check a plan against its limits, by sizes as they are counted; return the names by pack."""

@@ -11,6 +11,7 @@ import pytest
 import hyperslab as hs
 from hyperslab.collections import collection, compaction, index, segment, writing
 from hyperslab.errors import ConflictError, InvalidInputError, NotFoundError
+from hyperslab.execute.write import StoreWriter
 from hyperslab.store import LocalStore, locate
 
 _numbers = itertools.count()
@@ -363,12 +364,73 @@ def test_attributes_are_typed_columns(described):
 
 @pytest.mark.parametrize(
     "value", [[1], {"a": 1}, 2**63, b"x", "\ud800", datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC), 1j,
-              np.datetime64("9999-01-01")],
+              np.datetime64("9999-01-01"), np.timedelta64(5, "ns"), np.timedelta64(5, "s"), "é" * 32_769],
 )  # fmt: skip
 def test_attributes_that_are_none(url, session, value):
     c = collection(url, "w-", session=session)
     with pytest.raises(InvalidInputError):
         c.put_many([("a", np.zeros(1), {"x": value})])
+
+
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+def test_a_time_in_an_array_without_axes_is_a_time(url, session, unit):
+    c = collection(url, "w-", session=session)
+    c.put_many([("a", 1, {"t": np.array("2020-01-01T12", f"M8[{unit}]"), "self": np.array(3)})])
+    assert c.attributes()["t"].tolist() == np.array(["2020-01-01T12"], "M8[ns]").tolist()
+    assert c.manifest.columns == {"t": "time", "self": "int"}
+    assert c.select(self=3, t=np.datetime64("2020-01-01T12")) == ["a"]
+
+
+def test_times_of_pandas_keep_their_nanoseconds(url, session):
+    pandas = pytest.importorskip("pandas")
+    c = collection(url, "w-", session=session)
+    when = "2020-01-01T00:00:00.000000123"
+    c.put_many([("a", 1, {"t": pandas.Timestamp(when)}), ("b", 1, {"t": pandas.NaT})])
+    assert c.attributes(["a"])["t"].tolist() == np.array([when], "M8[ns]").tolist()
+    assert c.select(t=(None, None)) == ["a"]
+    with pytest.raises(InvalidInputError, match="time zone"):
+        c.put_many([("c", 1, {"t": pandas.Timestamp(when, tz="UTC")})])
+
+
+def test_long_texts_do_not_make_blocks_that_nobody_reads(url, session, monkeypatch):
+    monkeypatch.setattr(segment, "MAX_BLOCK_BYTES", 1 << 20)
+    c = collection(url, "w-", session=session)
+    text = "x" * (1 << 16)
+    c.put_many((f"n{i:02}", np.full(2, i), {"text": text, "i": i}) for i in range(40))
+    found = collection(url, session=session)
+    assert found["n17"].tolist() == [17, 17]
+    assert found.select(i=(3, 5)) == ["n03", "n04"]
+    assert found.attributes(["n39"])["text"].tolist() == [text]
+    c.compact()
+    assert len(collection(url, session=session)) == 40
+
+
+def test_segments_are_cut_by_their_bytes_too(url, session, monkeypatch):
+    monkeypatch.setattr(writing, "_SEGMENT_TEXT_BYTES", 1 << 18)
+    monkeypatch.setattr(segment, "_SEGMENT_BYTES", 1 << 20)
+    c = collection(url, "w-", session=session)
+    names = [f"{i:02}" + "n" * 60_000 for i in range(40)]
+    putting = writing.Putting(StoreWriter(session, c.store), c.path, {}, 1000)
+    stored = putting.run(((name, np.full(2, i), None) for i, name in enumerate(names)), None, 0)
+    assert [each.rows for each in stored] == 8 * [5]
+    putting.commit(c.manifest.uuid)
+    c.compact()
+    assert len(c.manifest.segments) == 2
+    assert list(c) == names
+    assert c[names[33]].tolist() == [33, 33]
+
+
+def test_attributes_do_not_outgrow_the_manifest(url, session):
+    c, other = collection(url, "w-", session=session), collection(url, "r+", session=session)
+    with pytest.raises(InvalidInputError, match="belongs into values"):
+        c.put_many((f"n{i}", 0, {f"column {i}": i}) for i in range(1025))
+    assert list(c.refresh()) == []
+    c.put_many((f"n{i}", 0, {f"column {i}": i}) for i in range(1024))
+    c.put_many([("again", 0, {"column 7": 8})])
+    # A handle that has not seen the columns learns of them when it commits.
+    with pytest.raises(InvalidInputError, match="belongs into values"):
+        other.put_many([("more", 0, {"column": 1})])
+    assert len(other.refresh()) == 1025
 
 
 def test_a_column_has_one_type(url, session):

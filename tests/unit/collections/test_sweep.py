@@ -56,6 +56,20 @@ def test_orphans_go_after_the_grace_time(url, session):
     assert (collection(url, session=session)["a"] == [0, 1, 2]).all()
 
 
+def test_what_a_collection_has_not_made_is_left_alone(url, session):
+    store, path = locate(url, create=True)
+    others = ["packs/mine.pack", "packs/deep/own.txt", "index/index.html", "orphans/packs-mine.txt", "orphans/notes"]
+    for name in others:
+        store.put(f"{path}/{name}".lstrip("/"), b"not ours")
+    c = collection(url, "w-", session=session)
+    c.put_many({"a": np.arange(3)})
+    abandoned(c, "x")
+    assert c.sweep() == 0
+    assert c.sweep(grace_s=0) == 2
+    assert sorted(objects(url))[1:] == sorted([*others, *[each for each in objects(url) if each.endswith(".seg")],
+                                               f"packs/{c.entry('a').pack}.pack"])  # fmt: skip
+
+
 def test_a_put_that_ends_late_takes_its_objects_back(url, session):
     c = collection(url, "w-", session=session)
     putting = abandoned(c, "xyz")
@@ -106,7 +120,6 @@ def test_a_pack_that_is_gone_is_an_error(url, session):
 
 def test_a_grace_time_is_a_number_of_seconds(url, session):
     c = collection(url, "w-", session=session)
-    with pytest.raises(InvalidInputError):
-        c.sweep(grace_s=-1)
-    with pytest.raises(InvalidInputError):
-        c.sweep(grace_s=float("nan"))
+    for wrong in (-1, float("nan"), "1d", None):
+        with pytest.raises(InvalidInputError, match="grace_s"):
+            c.sweep(grace_s=wrong)

@@ -1,6 +1,7 @@
 """Arrays in a key/value tier beside their packs: who asks what of it, and what happens when it has something else."""
 
 import pickle
+import socket
 import warnings
 
 import numpy as np
@@ -167,6 +168,17 @@ def test_options_hold_with_a_tier(c):
     assert counts(remote).hits >= len(KEYED)
 
 
+def test_a_tier_that_does_not_answer_leaves_time_for_the_packs(c):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        guard = Guard(open_tier(f"redis://127.0.0.1:{silent.getsockname()[1]}/0", capacity_bytes=1 << 20))
+        store = FaultyStore(LocalStore(c.store.root), latency_s=0.02)
+        remote = open_at("c", store, "", c.session, "r", guard)
+        remote["empty"]
+        with pytest.warns(TierWarning, match="fails"):
+            found = remote.read_many(KEYED, deadline=1.0)
+    assert np.array_equal(found[3], ARRAYS[KEYED[3]])
+
+
 def test_handles_keep_their_tier(c):
     assert c.refresh().tier.guard is c.tier.guard
     copy = pickle.loads(pickle.dumps(c))
@@ -223,12 +235,33 @@ def test_a_tier_that_fails_while_it_is_filled(c):
         ({"tier_bytes": 5}, "name the tier"),
         ({"tier": "s3://bucket/x"}, "is no tier"),
         ({"tier": 5}, "a tier is a URL"),
+        ({"tier": "lmdb:"}, "named by its path"),
+        ({"tier": "lmdb://"}, "named by its path"),
         ({"tier": "redis://localhost", "tier_bytes": -1}, "capacity_bytes"),
     ],
 )
 def test_tiers_that_are_none(tmp_path, options, message):
     with pytest.raises(InvalidInputError, match=message):
         collection(tmp_path / "c", "w-", **options)
+
+
+def test_a_collection_that_is_made_anew_leaves_nothing_in_the_tier(c):
+    tier = c.tier.guard.tier
+    used = tier.used_bytes()
+    for _ in range(3):
+        new = collection(c.url, "w", tier=tier, session=c.session)
+        assert list(tier.keys()) == []
+        new.put_many(ARRAYS)
+        new.apply(plan_of(new, [NAMES], keyed=KEYED))
+        assert tier.used_bytes() <= used
+        check(new)
+    assert counts(new).misses == 0
+
+
+def test_a_tier_that_is_open_with_another_capacity_is_read_around(c, session):
+    other = collection(c.url, tier=f"lmdb:{c.url}/../tier", tier_bytes=2 << 20, session=session)
+    with pytest.warns(TierWarning, match="close that tier first"):
+        check(other)
 
 
 def test_an_open_tier_has_its_capacity(tmp_path):

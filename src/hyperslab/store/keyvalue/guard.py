@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,6 +23,9 @@ _FIRST_REST_S = 1.0
 _LONGEST_REST_S = 60.0
 # Values that are not of this version may be larger than what was asked for; an answer may be this large in any case.
 _LEAST_LIMIT_BYTES = 64 << 20
+# What is asked for at once, within the time that a tier has for an answer.
+_PART_KEYS = 4096
+_PART_BYTES = 8 << 20
 
 
 class TierWarning(UserWarning):
@@ -76,9 +79,8 @@ class Guard:
             with self._lock:
                 self.counts.skipped += len(wanted)
             return [None] * len(wanted)
-        limit_bytes = max(_LEAST_LIMIT_BYTES, 2 * sum([each.nbytes + HEADER_BYTES for each in wanted]))
         try:
-            values = self.tier.get_many([each.key for each in wanted], timeout_s=timeout_s, limit_bytes=limit_bytes)
+            values = self._values(wanted, timeout_s)
         except InvalidInputError:
             raise
         except (HyperslabError, OSError) as error:
@@ -141,6 +143,15 @@ class Guard:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["tier"], first_rest_s=state["first_rest_s"])  # type: ignore[misc]
 
+    def _values(self, wanted: Sequence[Wanted], timeout_s: float | None) -> list[bytes | None]:
+        """Ask for many in parts: a tier has its time for each, so that a long answer is none that does not come."""
+        began, values = time.monotonic(), list[bytes | None]()
+        for part in _parts(wanted):
+            left = None if timeout_s is None else max(0.0, timeout_s - (time.monotonic() - began))
+            limit_bytes = max(_LEAST_LIMIT_BYTES, 2 * sum([each.nbytes + HEADER_BYTES for each in part]))
+            values += self.tier.get_many([each.key for each in part], timeout_s=left, limit_bytes=limit_bytes)
+        return values
+
     def _checked(self, wanted: Sequence[Wanted], values: Sequence[bytes | None]) -> list[memoryview | None]:
         found: list[memoryview | None] = []
         missing = stale = wrong = 0
@@ -195,6 +206,21 @@ class Guard:
             if kind not in self._said:
                 self._said.add(kind)
                 self._news.append(f"the tier {self.tier.address} {what} Arrays are read from their packs instead")
+
+
+def _parts(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    """Cut what is wanted into parts that are asked for at once; nearly always there is one.
+
+    >>> [len(part) for part in _parts([Wanted(b"k", 0, 3 << 20)] * 5)]
+    [2, 2, 1]
+    """
+    start = nbytes = 0
+    for at, each in enumerate(wanted):
+        if at > start and (at - start == _PART_KEYS or nbytes + each.nbytes > _PART_BYTES):
+            yield wanted[start:at]
+            start, nbytes = at, 0
+        nbytes += each.nbytes
+    yield wanted[start:]
 
 
 def _after_fork() -> None:

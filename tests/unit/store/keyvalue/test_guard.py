@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from support.server import free_ports
 from hyperslab.errors import InvalidInputError
 from hyperslab.layout.checksums import crc32c
 from hyperslab.store.keyvalue import Guard, TierWarning, Wanted, open_tier
+from hyperslab.store.keyvalue import guard as guards
 from hyperslab.store.keyvalue.values import sealed
 
 pytest.importorskip("lmdb")
@@ -49,6 +51,24 @@ def test_what_was_put_is_found(guard):
     assert guard.counts.hits == 40
     assert told(guard) == []
     assert guard.get_many([]) == []
+
+
+def test_many_are_asked_for_in_parts_each_in_its_own_time(guard, monkeypatch):
+    monkeypatch.setattr(guards, "_PART_KEYS", 7)
+    asked, tier_get = [], guard.tier.get_many
+
+    def slow(keys, **limits):
+        asked.append((len(keys), limits["timeout_s"]))
+        time.sleep(0.01)
+        return tier_get(keys, **limits)
+
+    monkeypatch.setattr(guard.tier, "get_many", slow)
+    assert [bytes(found) for found in guard.get_many(WANTED)] == list(DATA.values())
+    assert asked == [(7, None)] * 5 + [(5, None)]
+    asked.clear()
+    guard.get_many(WANTED, timeout_s=9)
+    assert asked[0][1] <= 9
+    assert all(later[1] <= each[1] - 0.01 for each, later in pairwise(asked))
 
 
 def test_another_version_is_a_miss_that_nobody_is_told_of(guard):

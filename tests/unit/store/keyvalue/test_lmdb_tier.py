@@ -57,7 +57,7 @@ def test_two_tiers_of_one_folder_share_it(tier, tmp_path):
     assert other.get_many([b"a"]) == [b"1"]
     tier.close()
     assert other.get_many([b"a"]) == [b"1"]
-    with pytest.raises(InvalidInputError, match="close that tier first"):
+    with pytest.raises(StoreError, match="close that tier first"):
         LmdbTier(tmp_path / "tier", capacity_bytes=8 << 20).used_bytes()
     other.close()
     assert LmdbTier(tmp_path / "tier", capacity_bytes=8 << 20).get_many([b"a"]) == [b"1"]
