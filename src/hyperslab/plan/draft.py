@@ -1,5 +1,6 @@
 """What reads need, gathered read by read: ranges of objects, whole objects, indexes to look up first."""
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -125,7 +126,7 @@ class Draft:
         return cells + CHUNK_HEAD_BYTES
 
     def _layout_of(self, owner: int) -> Layout:
-        return self.reads[int(np.searchsorted(self.bases, owner, side="right")) - 1].layout
+        return self.reads[bisect_right(self.bases, owner) - 1].layout
 
     @property
     def others(self) -> list[int]:

@@ -1,5 +1,6 @@
 """The plan of a read: which requests are sent for which bytes, and what that is predicted to cost."""
 
+from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -100,7 +101,7 @@ class Plan:
         """Return the read that an owner belongs to, and its piece."""
         if len(self.bases) == 1:
             return 0, owner
-        read = int(np.searchsorted(self.bases, owner, side="right")) - 1
+        read = bisect_right(self.bases, owner) - 1
         return read, owner - self.bases[read]
 
 

@@ -131,7 +131,9 @@ class _Recent(Generic[V]):
             self.entries[path] = version
             self.held_bytes += version.nbytes
             while len(self.entries) > self.limit or self.held_bytes > self.limit_bytes:
-                self._drop(next(iter(self.entries)))
+                # Not by an iterator: a look-up by another thread, which moves what it finds, would break it.
+                _, old = self.entries.popitem(last=False)
+                self.held_bytes -= old.nbytes
 
     def drop(self, path: str) -> None:
         with self.lock:
