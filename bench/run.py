@@ -20,8 +20,8 @@ from bench.figures import Figure, parse_marked, print_table
 # In the order of the table; the last two have no bar.
 NAMES = (
     "local_box", "full_rows", "planning", "three_ways", "shapes", "advice", "placement", "stencil", "wire",
-    "scattered", "hdf5_local", "hdf5_index", "hdf5_s3", "h5_overhead", "write", "recording", "damage", "kills",
-    "rechunk_kills", "memory", "call", "import_time", "full_read", "s3_boxes",
+    "scattered", "hdf5_local", "hdf5_index", "hdf5_s3", "h5_overhead", "xarray_isel", "write", "recording", "damage",
+    "kills", "rechunk_kills", "memory", "call", "import_time", "full_read", "s3_boxes",
 )  # fmt: skip
 NEED_S3 = {"call", "kills", "wire", "memory", "s3_boxes"}
 LIMIT_S = 600

@@ -6,6 +6,7 @@ from hyperslab.applying import StencilPlan, apply
 from hyperslab.array import Array, Group, LazyArray, open, read_many
 from hyperslab.collections import Collection, collection
 from hyperslab.copies import Copies
+from hyperslab.dask import from_dask
 from hyperslab.execute import ReadRecord, Session
 from hyperslab.measure import measure
 from hyperslab.new import copy, create, create_group, rechunk, save, seal, sweep
@@ -40,6 +41,7 @@ __all__ = [
     "create",
     "create_group",
     "errors",
+    "from_dask",
     "measure",
     "open",
     "read_many",

@@ -5,11 +5,19 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
+from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import FormatError, IntegrityError, InvalidInputError, NotFoundError, SelectionError
+from hyperslab.errors import (
+    FormatError,
+    IntegrityError,
+    InvalidInputError,
+    NotFoundError,
+    SelectionError,
+    UnsupportedError,
+)
 from hyperslab.execute import (
     Ledger,
     Options,
@@ -293,6 +301,15 @@ class Array:
         """
         return _Explain(self)
 
+    def to_dask(self, chunks: Any = "auto") -> Any:
+        """Return an array of Dask, each task of which is one planned read; `hyperslab.from_dask` is the way back.
+
+        `chunks` are as Dask has them. Where Dask chooses, blocks are made of whole objects, so that no two tasks read
+        the same bytes. What is selected of it becomes part of the reads. The graph holds this array once, however many
+        blocks there are.
+        """
+        return _as_dask(self, chunks)
+
     def refresh(self) -> "Array":
         """Return the array as it is stored now."""
         reader = StoreReader(self.session, self.store)
@@ -345,6 +362,18 @@ async def _off_loop(waits: object, call: Callable[..., Any], *arguments: Any) ->
     import asyncio
 
     return call(*arguments) if waits is None else await asyncio.to_thread(call, *arguments)
+
+
+def _as_dask(array: Array, chunks: Any) -> Any:
+    try:
+        import dask.array as da
+    except ImportError:
+        raise UnsupportedError("arrays of Dask need Dask: pip install 'hyperslab[dask]'") from None
+    dask: Any = da.core  # which has no types
+    lengths = dask.normalize_chunks(chunks, array.shape, None, array.dtype, array.shards or array.chunks)
+    # Named anew each time: what is stored may have changed in between.
+    name, meta = f"hyperslab-{uuid4().hex}", np.empty((0,) * array.ndim, array.dtype)
+    return dask.from_array(array, lengths, name=name, meta=meta)
 
 
 class _Resolve:

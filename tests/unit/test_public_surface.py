@@ -29,6 +29,7 @@ PUBLIC = [
     "create",
     "create_group",
     "errors",
+    "from_dask",
     "measure",
     "open",
     "read_many",
