@@ -23,11 +23,14 @@ from hyperslab.stencil.outputs import (
     fill_arrays,
     fill_hdf5,
     fill_held,
+    layouts_of,
+    new_arrays,
     new_held,
     object_shape,
     opened_arrays,
     partials_of,
     plan_of,
+    shapes_of,
     total_bytes,
 )
 from hyperslab.stencil.ranks import check_ranks, share_of
@@ -272,7 +275,14 @@ class _Request:
         settings = self._settings(job)
         # Refused, if it is, before anything is created.
         plan_of(job, [place.url for place in places], settings, reduced=False)
-        begun = begin_arrays(job, places, settings, overwrite=self.overwrite)
+        try:
+            begun = begin_arrays(job, places, settings, overwrite=self.overwrite)
+        except InvalidInputError:
+            # With few objects a rank may have none to make, and come when the others are done.
+            objects = object_shape(job, layouts_of(new_arrays(job, settings)))
+            if ranks is None or share_of(job.domain, objects, job.units(), *ranks):
+                raise
+            return self._opened(places, shapes_of(job))
         tell(sum([each.done_bytes for each in begun]))
         if scheduler is not None:
             fill_on_cluster(scheduler, job, begun, tell)
@@ -288,6 +298,13 @@ class _Request:
             else:
                 end_if_whole(each.array)
         made = [wrap(each.array.source, each.array.store, self.session, writable=True) for each in begun]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def _opened(self, places: list[Place], expected: list[tuple[tuple[int, ...], np.dtype[Any]]]) -> Any:
+        """Return outputs that others have made, if they are what is expected."""
+        made = [open(each.url, storage_options=self._options(each.url), session=self.session) for each in places]
+        if [(each.shape, each.dtype) for each in made if isinstance(each, Array)] != expected:
+            raise InvalidInputError(f"something else is stored at {', '.join([each.url for each in places])}")
         return made[0] if len(made) == 1 else tuple(made)
 
     def _settings(self, job: Job) -> dict[str, Any]:

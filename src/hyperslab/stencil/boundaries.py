@@ -69,11 +69,21 @@ class Boundaries:
             axes = _named_axes(given, ndim)
         elif _is_one(given):
             axes = [given] * ndim
-        else:
+        elif isinstance(given, Sequence):
             axes = list(given)
+        else:
+            axes = [_side(given)] * ndim
         if len(axes) != ndim:
             raise InvalidInputError(f"expected a boundary for each of {ndim} axes, got {len(axes)}: {given!r}")
         return cls(tuple(_pair(axis) for axis in axes))
+
+    def check_values(self, dtypes: Sequence[np.dtype]) -> None:
+        """Refuse a constant that the cells of an input cannot hold: it would be another number."""
+        values = [side.value for pair in self.sides for side in pair if side.kind == "constant"]
+        for dtype in dtypes:
+            for value in values:
+                if not _is_held(value, dtype):
+                    raise InvalidInputError(f"the boundary {value!r} is no value of {dtype}, which an input holds")
 
     @property
     def ndim(self) -> int:
@@ -156,6 +166,17 @@ def _is_one(given: Any) -> bool:
     if isinstance(given, str | Number | np.generic | Side):
         return True
     return isinstance(given, tuple) and len(given) == 2 and given[0] == "constant" and not isinstance(given[1], str)
+
+
+def _is_held(value: Any, dtype: np.dtype) -> bool:
+    """Say whether cells of a type can hold a number; numbers are rounded to fit floats."""
+    if dtype.kind == "c" or (dtype.kind == "f" and np.asarray(value).dtype.kind != "c"):
+        return True
+    try:
+        with np.errstate(all="ignore"):
+            return bool(np.asarray(value).dtype.kind != "c" and dtype.type(value) == value)
+    except (OverflowError, ValueError):
+        return False
 
 
 def _named_axes(given: Mapping[int, Any], ndim: int) -> list[Any]:

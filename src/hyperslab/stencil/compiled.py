@@ -57,13 +57,42 @@ class Compiled:
         edges = [sizes[axis] * k // parts for k in range(parts + 1)]
         notes = np.zeros((parts, 2 * ndim + 2), np.int64)
 
-        def run_part(part: int) -> None:
-            box = [(0, size) for size in sizes]
-            box[axis] = edges[part], edges[part + 1]
-            self.code(table, notes[part], *box[0], *box[1], *box[2])
+        def box_of(part: int) -> list[tuple[int, int]]:
+            return [(edges[part], edges[part + 1]) if each == axis else (0, size) for each, size in enumerate(sizes)]
 
-        _on_threads(run_part, parts, threads)
-        return self._escape(notes, inputs)
+        def run_part(part: int) -> Exception | None:
+            return self._run_box(table, notes[part], box_of(part))
+
+        errors = _on_threads(run_part, parts, threads)
+        # What was read beyond the halo is not what is there, so an error may come from that.
+        escape = self._escape(notes, inputs)
+        failed = next((part for part, error in enumerate(errors) if error is not None), None)
+        if failed is None or escape is not None:
+            return escape
+        place = self._failing_place(table, notes[failed], box_of(failed))
+        planes = [int(n) for n in np.unravel_index(place[0], grid[:-2])] if ndim > 2 else []
+        cell = (*planes, *place[1:])[-ndim:]
+        error = errors[failed]
+        raise StencilError(f"the function raised {type(error).__name__}: {error}", cell) from error
+
+    def _run_box(self, table: np.ndarray, notes: np.ndarray, box: Sequence[tuple[int, int]]) -> Exception | None:
+        """Compute some planes, rows and columns; return what the function raised."""
+        try:
+            self.code(table, notes, *box[0], *box[1], *box[2])
+        except Exception as error:  # noqa: BLE001  # what a user's function raises is reported, whatever it is
+            return error
+        return None
+
+    def _failing_place(self, table: np.ndarray, notes: np.ndarray, box: list[tuple[int, int]]) -> list[int]:
+        """Return the plane, row and column of the first cell in a box at which the function raises, by halving it."""
+        for axis in range(3):
+            while box[axis][1] - box[axis][0] > 1:
+                low, high = box[axis]
+                middle = (low + high) // 2
+                box[axis] = low, middle
+                if self._run_box(table, notes, box) is None:
+                    box[axis] = middle, high
+        return [low for low, _ in box]
 
     def _table(self, inputs: Sequence[np.ndarray], outs: Sequence[np.ndarray], grid: tuple[int, ...]) -> np.ndarray:
         """Return the addresses, counts and distances that the code works with; see `driving` for their order."""
@@ -133,15 +162,11 @@ def _parts(cells: int, threads: int) -> int:
     )
 
 
-def _on_threads(run_part: Callable[[int], None], parts: int, threads: int) -> None:
-    try:
-        if parts == 1:
-            run_part(0)
-            return
-        with ThreadPoolExecutor(min(parts, threads)) as pool:
-            list(pool.map(run_part, range(parts)))
-    except Exception as error:
-        raise StencilError(f"the function raised {type(error).__name__}: {error}") from error
+def _on_threads(run_part: Callable[[int], Exception | None], parts: int, threads: int) -> list[Exception | None]:
+    if parts == 1:
+        return [run_part(0)]
+    with ThreadPoolExecutor(min(parts, threads)) as pool:
+        return list(pool.map(run_part, range(parts)))
 
 
 def _prepared(function: Any, known: dict[int, Any]) -> Any:

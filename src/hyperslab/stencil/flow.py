@@ -261,7 +261,9 @@ class Computing:
     def _check_shape(self, rows: Box, wider: Reach) -> None:
         """Refuse a wider reach where the output, which is there already, would have another shape with it."""
         geometry = self.geometry
-        if self.inputs.boundaries.out_shape(geometry.shape, wider, geometry.stride) != geometry.out_shape:
+        boundaries = self.inputs.boundaries
+        grown = boundaries.out_shape(geometry.shape, wider, geometry.stride) != geometry.out_shape
+        if grown or boundaries.first(wider) != geometry.first:
             halo = list(zip(wider.before, wider.after, strict=True))
             raise StencilError(
                 f"near cell {rows.start} the function reaches further than it was found to, and where an axis shrinks "
@@ -285,6 +287,7 @@ class Computing:
         made = [np.empty(out.shape, out.dtype) for out in outs]
         wider = kernel.compute(buffers, made, box.start, threads=self.threads)
         if wider is not None:
+            self._check_shape(box, wider)
             self._compute_alone(box, outs, kernel.reach.union(wider))
             return
         for out, cells in zip(outs, made, strict=True):

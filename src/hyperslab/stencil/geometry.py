@@ -1,13 +1,34 @@
 """Which cells of the input an output cell is made of: index arithmetic, without the cells."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
+
+from hyperslab.errors import InvalidInputError
 from hyperslab.selection import Box
 from hyperslab.stencil.reach import Reach
 
-__all__ = ["Geometry"]
+__all__ = ["Geometry", "stride_of"]
 
 Shape = tuple[int, ...]
+
+
+def stride_of(given: Any, ndim: int) -> Shape:
+    """Return the stride that a user wrote: a number for all axes, or one for each; 1 where there is none.
+
+    >>> stride_of(2, 2), stride_of((1, 3), 2), stride_of(None, 1)
+    ((2, 2), (1, 3), (1,))
+    """
+    steps = (1,) * ndim if given is None else (given,) * ndim if _is_count(given) else given
+    if not isinstance(steps, Sequence) or len(steps) != ndim or not all([_is_count(n) and n > 0 for n in steps]):
+        raise InvalidInputError(f"stride is a number from 1 on, or one for each of {ndim} axes, not {given!r}")
+    return tuple([int(n) for n in steps])
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,9 +58,10 @@ def _function(function: Any, above: set[int]) -> Any:
     if not isinstance(plain, types.FunctionType) or id(plain) in above:
         raise _UnknownError
     defaults = tuple(_value(value, above) for value in plain.__defaults__ or ())
+    named = tuple((name, _value(value, above)) for name, value in sorted((plain.__kwdefaults__ or {}).items()))
     inner = above | {id(plain)}
     constants = tuple((name, _value(value, inner)) for name, value in constants_of(plain))
-    return plain.__code__, defaults, constants
+    return plain.__code__, defaults, named, constants
 
 
 def _value(value: Any, above: set[int]) -> Any:

@@ -23,7 +23,7 @@ from hyperslab.rechunk.reading import CellSource, Opened, StoredCells, cells_of
 from hyperslab.selection import Box
 from hyperslab.stencil.boundaries import Boundaries
 from hyperslab.stencil.flow import BlockReader, Computing, Inputs, Target, cell_bytes, streaks_of
-from hyperslab.stencil.geometry import Geometry
+from hyperslab.stencil.geometry import Geometry, stride_of
 from hyperslab.stencil.kernel import Kernel, compile_kernel
 from hyperslab.stencil.reach import Reach
 from hyperslab.stencil.splitting import Input, Problem, Split, choose_split
@@ -132,22 +132,14 @@ def prepare(
         raise InvalidInputError("an array without axes has no neighbours; give one with at least one axis")
     dtypes = tuple([np.dtype(each.dtype).newbyteorder("=") for each in sources])
     boundaries = Boundaries.of(boundary, ndim)
-    steps = _steps(stride, ndim)
+    boundaries.check_values(dtypes)
+    steps = stride_of(stride, ndim)
     reach = None if halo is None else Reach.of(halo, ndim)
     samples = _samples(sources, dtypes, session) if prod(shape) else []
     kernel = compile_kernel(
         function, dtypes, ndim, reach=reach, strict=reach is not None, stride=steps, samples=samples
     )
     return Recipe(function, dtypes, boundaries, shape, steps, kernel.reach, reach is not None, tuple(samples), kernel)
-
-
-def _steps(stride: Any, ndim: int) -> Shape:
-    steps = (stride,) * ndim if isinstance(stride, int) and not isinstance(stride, bool) else stride
-    if steps is None:
-        return (1,) * ndim
-    if not isinstance(steps, Sequence) or len(steps) != ndim or not all([isinstance(n, int) and n > 0 for n in steps]):
-        raise InvalidInputError(f"stride is a number from 1 on, or one for each of {ndim} axes, not {stride!r}")
-    return tuple(steps)
 
 
 def _samples(sources: Sequence[Any], dtypes: Sequence[np.dtype[Any]], session: Session) -> list[Cells]:

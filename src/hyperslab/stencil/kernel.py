@@ -8,7 +8,7 @@ widens and does that chunk again.
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 from typing import Any, Protocol
 
@@ -92,6 +92,13 @@ class Kernel:
             )
         return self.reach.union(escape.reach)
 
+    def of(self, function: Callable[..., Any]) -> "Kernel":
+        """Return the kernel for an equal function: what is not compiled calls it, and closures may change later."""
+        way = _UNCOMPILED.get(self.how)
+        return (
+            self if way is None else replace(self, run=_running(way, function, self.reach, self.stride, self.outputs))
+        )
+
     def _check(self, inputs: Sequence[np.ndarray], outs: Sequence[np.ndarray]) -> None:
         """Refuse buffers that do not fit: compiled kernels trust their sizes."""
         ndim = self.reach.ndim
@@ -138,12 +145,12 @@ def compile_kernel(
     key = identity_of(function), types, ndim, reach, strict, steps, tuple(ways)
     known = _known(key)
     if known is not None:
-        return known
+        return known.of(function)
     # Where offsets are computed, what samples show is part of what is asked for: results never depend on earlier calls.
     trial = try_cells(function, samples or _usual_samples(types, ndim))
     known = _known((key, *trial.findings))
     if known is not None:
-        return known
+        return known.of(function)
     kernel = _compile(_Request(function, types, reach or Reach.zero(ndim), strict, steps, trial), ways)
     if key[0] is not None:
         _keep((key, *trial.findings) if kernel.may_escape else key, kernel)
@@ -209,10 +216,7 @@ def _by_numba(request: _Request, why: str) -> Kernel:
 def _by_slices(request: _Request, why: str) -> Kernel:
     found, outputs = try_slices(request.function, request.dtypes, request.least.ndim)
     reach = request.reach(found)
-
-    def run(inputs: Sequence[np.ndarray], outs: Sequence[np.ndarray], threads: int) -> Escape | None:
-        return run_on_slices(request.function, reach, request.stride, outputs, inputs, outs)
-
+    run = _running(run_on_slices, request.function, reach, request.stride, outputs)
     return request.kernel(run, reach, outputs, "slices", why)
 
 
@@ -223,10 +227,7 @@ def _by_python(request: _Request, why: str) -> Kernel:
             f"the function raised {type(trial.error).__name__} when it was tried on a cell: {trial.error}"
         ) from trial.error
     reach, outputs = request.reach(trial.reach), outputs_of(trial.results)
-
-    def run(inputs: Sequence[np.ndarray], outs: Sequence[np.ndarray], threads: int) -> Escape | None:
-        return run_plainly(request.function, reach, request.stride, outputs, inputs, outs)
-
+    run = _running(run_plainly, request.function, reach, request.stride, outputs)
     if why:
         warnings.warn(
             f"the function {getattr(request.function, '__name__', '')} is run by Python, cell by cell: about "
@@ -235,6 +236,24 @@ def _by_python(request: _Request, why: str) -> Kernel:
             stacklevel=4,
         )
     return request.kernel(run, reach, outputs, "python", why)
+
+
+_UNCOMPILED: dict[str, Callable[..., Escape | None]] = {"slices": run_on_slices, "python": run_plainly}
+
+
+def _running(
+    way: Callable[..., Escape | None],
+    function: Callable[..., Any],
+    reach: Reach,
+    stride: tuple[int, ...],
+    outputs: tuple[Output, ...],
+) -> Run:
+    """Return what runs a function that is not compiled."""
+
+    def run(inputs: Sequence[np.ndarray], outs: Sequence[np.ndarray], threads: int) -> Escape | None:
+        return way(function, reach, stride, outputs, inputs, outs)
+
+    return run
 
 
 def _first_lines(error: Exception) -> str:

@@ -13,6 +13,7 @@ import numpy as np
 from hyperslab.errors import InvalidInputError, StencilError
 from hyperslab.selection import Box
 from hyperslab.stencil.boundaries import Boundaries
+from hyperslab.stencil.geometry import stride_of
 from hyperslab.stencil.kernel import WAYS, Kernel, compile_kernel
 from hyperslab.stencil.reach import Reach
 
@@ -47,7 +48,8 @@ def apply_in_memory(
     inputs = _inputs(arrays)
     shape, ndim = inputs[0].shape, inputs[0].ndim
     boundaries = Boundaries.of(boundary, ndim)
-    steps = (int(stride),) * ndim if isinstance(stride, int) else stride
+    boundaries.check_values([array.dtype for array in inputs])
+    steps = stride_of(stride, ndim)
     given = None if reach is None else Reach.of(reach, ndim)
     workers = threads or len(os.sched_getaffinity(0))
     samples = [sample_of(array) for array in inputs] if 0 not in shape else ()
@@ -88,7 +90,9 @@ def _fill(
     for box in _parts(kernel, boundaries, inputs[0].shape, grid):
         trusted = kernel
         while (wider := _fill_box(trusted, boundaries, inputs, outs, box, threads)) is not None:
-            if boundaries.out_shape(inputs[0].shape, wider, kernel.stride) != grid:
+            # Where an axis shrinks, output cells may lie elsewhere even if there are as many.
+            grown = boundaries.out_shape(inputs[0].shape, wider, kernel.stride) != grid
+            if grown or boundaries.first(wider) != boundaries.first(kernel.reach):
                 return wider
             trusted = compiled(wider)
     return None
@@ -149,6 +153,9 @@ def _inputs(arrays: Sequence[Any]) -> list[np.ndarray]:
         raise InvalidInputError(
             f"expected arrays of one shape with at least one axis, got {[array.shape for array in found]}"
         )
+    for array in found:
+        if array.dtype.kind not in "biufc":
+            raise InvalidInputError(f"an array holds {array.dtype}; a function over neighbours takes numbers")
     native = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in found]
     return [array if _fits(array) else np.require(array, requirements=["C", "A"]) for array in native]
 
@@ -171,11 +178,13 @@ def _outs(kernel: Kernel, grid: tuple[int, ...], inputs: Sequence[np.ndarray], g
 def _out(target: Any, shape: tuple[int, ...], dtype: np.dtype, inputs: Sequence[np.ndarray]) -> np.ndarray:
     if target is None:
         return np.empty(shape, dtype)
+    if not target.flags.writeable:
+        raise InvalidInputError("the array to fill may not be written to; give another one")
     if target.shape != shape or not np.can_cast(dtype, target.dtype, "same_kind"):
         raise InvalidInputError(
             f"expected an array of shape {shape} that holds {dtype} to fill, got {target.shape} of {target.dtype}"
         )
-    direct = target.dtype == dtype and target.flags.c_contiguous and target.flags.aligned and target.flags.writeable
+    direct = target.dtype == dtype and target.flags.c_contiguous and target.flags.aligned
     apart = not any(np.may_share_memory(target, array) for array in inputs)
     return target if direct and apart else np.empty(shape, dtype)
 

@@ -91,7 +91,7 @@ def begin_arrays(job: Job, places: Sequence[Place], settings: Mapping[str, Any],
     recipe, news = job.recipe, new_arrays(job, settings)
     _check_count(len(places), len(news))
     _check_apart(job, places, overwrite)
-    versions = [each.version if isinstance(each, Held) else each.url for each in job.sources]
+    versions = [each.version if isinstance(each, Held) else _version_of(each.source) for each in job.sources]
     inputs = [(version, each.shape, str(each.dtype)) for version, each in zip(versions, job.sources, strict=True)]
     said: list[Any] = [recipe.boundaries, recipe.stride, recipe.strict and recipe.reach, sorted(settings.items())]
     marks = [fingerprint(recipe.function, inputs, [*said, number]) for number in range(len(news))]
@@ -104,10 +104,24 @@ def _check_apart(job: Job, places: Sequence[Place], overwrite: bool) -> None:
     """Refuse to delete what is to be read, or to write two outputs to one place."""
     written = [_address(place.store, place.path) for place in places]
     read = [_address(each.store, each.source.path) for each in job.sources if not isinstance(each, Held)]
-    if len(set(written)) < len(written):
-        raise InvalidInputError("several outputs have one place; give each a URL of its own")
-    if overwrite and any([(one + "/").startswith(other + "/") for one in read for other in written]):
+    if any([_within(one, other) for at, one in enumerate(written) for other in written[:at] + written[at + 1 :]]):
+        raise InvalidInputError("several outputs have one place, or lie in each other; give each a place of its own")
+    if overwrite and any([_within(one, other) for one in read for other in written]):
         raise InvalidInputError("an output lies where an input is, which would be lost; write to another place")
+
+
+def _version_of(source: ArraySource) -> Any:
+    """Return what tells an input from others; of one that is part of a file the file's version, too."""
+    return source.url if source.part is None else (source.url, source.part.version)
+
+
+def _file_of(source: ArraySource) -> str:
+    return source.path if source.part is None else source.part.key
+
+
+def _within(one: str, other: str) -> bool:
+    """Say whether an address is another one, or lies in it."""
+    return (one + "/").startswith(other + "/")
 
 
 def _address(store: Store, path: str) -> str:
@@ -153,12 +167,26 @@ def fill_held(job: Job, arrays: Sequence[Cells], tell: Tell) -> None:
     expected = [(shape, dtype) for shape, dtype in shapes_of(job)]
     _check_count(len(arrays), len(expected))
     for array, (shape, dtype) in zip(arrays, expected, strict=True):
+        if not array.flags.writeable:
+            raise InvalidInputError("the array to fill may not be written to; give another one")
         if array.shape != shape or not np.can_cast(dtype, array.dtype, "same_kind"):
             raise InvalidInputError(
                 f"out is {array.dtype} of shape {array.shape}; the function gives {dtype} of shape {shape}"
             )
-    targets = tuple([HeldTarget(array, tell) for array in arrays])
+    made = [np.empty(array.shape, array.dtype) if _is_read(array, job) else array for array in arrays]
+    taken = sum([one.nbytes for one, array in zip(made, arrays, strict=True) if one is not array])
+    targets = tuple([HeldTarget(array, tell) for array in made])
+    job = replace(job, memory_bytes=job.memory_bytes - taken)
     job.run(job.domain, Outputs(targets, (1,) * len(job.recipe.shape), _no_writer(job.session)))
+    for one, array in zip(made, arrays, strict=True):
+        if one is not array:
+            array[...] = one
+
+
+def _is_read(array: Cells, job: Job) -> bool:
+    """Say whether an output lies in the memory of an input, which must not change before all of it is read."""
+    held = [each.array for each in job.sources if isinstance(each, Held)]
+    return any([isinstance(each, np.ndarray) and np.may_share_memory(each, array) for each in held])
 
 
 def new_held(job: Job) -> list[Cells]:
@@ -180,6 +208,9 @@ def fill_hdf5(
     _check_count(len(places), len(made))
     if len(set(places)) < len(places):
         raise InvalidInputError("outputs in one HDF5 file need names of their own, such as 'out.h5/u' and 'out.h5/v'")
+    read = [_address(each.store, _file_of(each.source)) for each in job.sources if not isinstance(each, Held)]
+    if any([os.path.realpath(path) in read for path, _ in places]):
+        raise InvalidInputError("an output lies in a file that is read, which would be lost; write to another file")
     unknown = set(settings) - {"chunks"}
     if unknown:
         raise InvalidInputError(f"an HDF5 output takes chunks, but no {', '.join(sorted(unknown))}")

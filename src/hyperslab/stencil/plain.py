@@ -109,7 +109,12 @@ def run_plainly(
             position = tuple(b + p * step for b, p, step in zip(reach.before, place, stride, strict=True))
             for cell in cells:
                 cell.position = position
-            _store(_call(function, cells, place), outputs, outs, place, known)
+            try:
+                _store(_call(function, cells, place), outputs, outs, place, known)
+            except StencilError:
+                # What was read beyond the halo is not what is there, so the error may come from that.
+                if not escaped:
+                    raise
             if escaped and first is None:
                 first = place
     if first is None:
@@ -143,7 +148,10 @@ def _store(
                         place,
                     )
                 kinds.add(type(value))
-        out[place] = np.array(values, output.dtype).reshape(shape)
+        try:
+            out[place] = np.array(values, output.dtype).reshape(shape)
+        except OverflowError as error:
+            raise StencilError(f"the function returned a number that does not fit: {error}", place) from error
 
 
 def _spread(shape: tuple[int, ...]) -> Iterator[tuple[int, ...]]:

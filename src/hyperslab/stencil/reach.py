@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from hyperslab.errors import InvalidInputError
 
 __all__ = ["Reach"]
@@ -51,9 +53,10 @@ class Reach:
             if given.ndim != ndim:
                 raise InvalidInputError(f"the halo has {given.ndim} axes, the array {ndim}")
             return given
-        sides = [given] * ndim if isinstance(given, int) else list(given)
-        pairs = [(side, side) if isinstance(side, int) else tuple(side) for side in sides]
-        if len(pairs) != ndim or any(len(pair) != 2 for pair in pairs):
+        sides = list(given) if isinstance(given, Sequence) else [given] * ndim
+        pairs = [tuple(side) if isinstance(side, Sequence) else (side, side) for side in sides]
+        counts = all(isinstance(n, int | np.integer) for pair in pairs for n in pair)
+        if len(pairs) != ndim or not counts or any(len(pair) != 2 for pair in pairs):
             raise InvalidInputError(
                 f"expected a halo as one number, or for each of {ndim} axes a number or a pair (before, after), "
                 f"got {given!r}"

@@ -39,6 +39,8 @@ def outputs_of(results: Iterable[Any]) -> tuple[Output, ...]:
     (Output(dtype=dtype('float32'), cell_shape=()), Output(dtype=dtype('float32'), cell_shape=(2,)))
     """
     all_parts = [parts_of(result) for result in results]
+    if any([not parts or not all([values for values, _ in parts]) for parts in all_parts]):
+        raise StencilError("the function returned no value for a cell, expected a number, or at least one")
     shapes = {tuple(shape for _, shape in parts) for parts in all_parts}
     if len(shapes) != 1:
         raise StencilError(f"the function returns values of different shapes, {sorted(shapes)}; return one always")

@@ -8,8 +8,9 @@ refused. Several processes may begin at once (ranks of one launch): who comes se
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
-from types import CodeType, FunctionType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,12 @@ __all__ = ["Begun", "begin", "end_if_whole", "fingerprint"]
 
 Shape = tuple[int, ...]
 
+# What is known by its name.
+_NAMED = (type, BuiltinFunctionType, FunctionType, ModuleType, np.ufunc)
 # Functions that a function calls are looked into as deep as this.
 _DEPTH = 8
+# And what objects hold, as deep as this.
+_HELD_DEPTH = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,8 @@ def end_if_whole(array: ZarrArray) -> bool:
 def fingerprint(function: Callable[..., Any], inputs: Sequence[Any], settings: Sequence[Any]) -> str:
     """Return what tells one computation from another: the function with all it refers to, inputs, settings.
 
-    It is the same in every process. Of objects other than numbers, texts, arrays and functions only the type counts.
+    It is the same in every process. Of objects other than numbers, texts, arrays and functions what they
+    hold by name counts, and their type.
 
     >>> one, same, other = lambda s: s(0) + 1, lambda s: s(0) + 1, lambda s: s(0) + 2
     >>> fingerprint(one, ["a"], []) == fingerprint(same, ["a"], [])
@@ -108,7 +114,8 @@ def fingerprint(function: Callable[..., Any], inputs: Sequence[Any], settings: S
     """
     digest = hashlib.sha256()
     for each in _facts(function, _DEPTH):
-        digest.update(each)
+        # With its length: 1 and 23 are not 12 and 3.
+        digest.update(b"%d:" % len(each) + each)
     for item in (*inputs, *settings):
         digest.update(repr(item).encode() + b"\0")
     return "apply-" + digest.hexdigest()[:24]
@@ -123,9 +130,16 @@ def _facts(value: Any, depth: int) -> list[bytes]:
         used = [function.__globals__[name] for name in names if name in function.__globals__]
         rest = [*cells, *used, function.__defaults__, function.__kwdefaults__]
         return [*_code(function.__code__), *[fact for each in rest for fact in _facts(each, depth - 1)]]
+    if isinstance(value, partial):
+        return [
+            b"partial",
+            *[fact for each in (value.func, value.args, value.keywords) for fact in _facts(each, depth)],
+        ]
+    if isinstance(value, MethodType):
+        return [b"method", *_facts(value.__func__, depth), *_facts(value.__self__, depth)]
     if isinstance(value, np.ndarray):
         return [str((value.dtype, value.shape)).encode(), np.ascontiguousarray(value).tobytes()]
-    if callable(value) or hasattr(value, "__path__") or type(value).__name__ == "module":
+    if isinstance(value, _NAMED):
         return [f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', type(value))}".encode()]
     if isinstance(value, tuple | list):
         return [type(value).__name__.encode(), *[fact for each in value for fact in _facts(each, depth)]]
@@ -133,8 +147,11 @@ def _facts(value: Any, depth: int) -> list[bytes]:
         return [b"dict", *[fact for pair in value.items() for fact in _facts(pair, depth)]]
     if value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
         return [repr(value).encode()]
-    # What others are made of cannot be told.
-    return [type(value).__qualname__.encode()]
+    # What others are made of cannot be told, but for what they hold by name.
+    kind, deeper = type(value), min(depth, _HELD_DEPTH) - 1
+    call = _facts(kind.__call__, deeper) if depth and callable(value) else []
+    held = _facts(vars(value), deeper) if depth and hasattr(value, "__dict__") else []
+    return [f"{kind.__module__}.{kind.__qualname__}".encode(), *call, *held]
 
 
 def _code(code: CodeType) -> list[bytes]:

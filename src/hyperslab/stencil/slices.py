@@ -13,7 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from hyperslab.errors import StencilError
 from hyperslab.stencil.neighbours import Neighbours
-from hyperslab.stencil.plain import Escape
+from hyperslab.stencil.plain import Escape, run_plainly
 from hyperslab.stencil.reach import Reach
 from hyperslab.stencil.results import Output, outputs_of, parts_of
 
@@ -131,15 +131,21 @@ def run_on_slices(
     grid = outs[0].shape[: reach.ndim]
     escaped: list[tuple[int, ...]] = []
     slices = [_Slices(array, grid, stride, reach, escaped) for array in inputs]
-    with np.errstate(all="ignore"):
-        result = function(*slices)
+    try:
+        with np.errstate(all="ignore"):
+            result = function(*slices)
+    except Exception:  # noqa: BLE001  # cell by cell it is found where it is raised
+        return run_plainly(function, reach, stride, outputs, inputs, outs)
     if escaped:
         return Escape(Reach.of_offsets(escaped, reach.ndim), (0,) * reach.ndim)
     if outputs_of([result]) != tuple(outputs):
         raise StencilError("the function returned other types or shapes than at its first run; is it random?")
     for (values, shape), out in zip(parts_of(result), outs, strict=True):
         for place, value in zip(np.ndindex(shape), values, strict=True):
-            out[(..., *place)] = _unwrapped(value)
+            try:
+                out[(..., *place)] = _unwrapped(value)
+            except OverflowError as error:
+                raise StencilError(f"the function returned a number that does not fit: {error}") from error
     return None
 
 

@@ -9,6 +9,7 @@ operator and function is the loop of the NumPy ufunc that NumPy would choose.
 import builtins
 import operator
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,8 @@ __all__ = [
     "Strong",
     "Table",
     "cast_to",
+    "check_literals",
+    "fit_to",
     "kind_of_type",
     "lower_ufunc",
     "own_code",
@@ -83,6 +86,9 @@ _COMPARISONS: dict[Any, Any] = {
     np.greater: operator.gt,
     np.greater_equal: operator.ge,
 }
+
+
+_DIVISIONS = (np.floor_divide, np.remainder, np.fmod)
 
 
 class CellType(types.Type):
@@ -168,11 +174,17 @@ def cast_to(context: Any, builder: Any, value: Any, given: Any, scalar: Any) -> 
     return context.cast(builder, value, have, scalar)
 
 
+def fit_to(context: Any, builder: Any, value: Any, given: Any, cell: CellType) -> Any:
+    """Cast a value to that of a cell; raise at run time, as NumPy does, if it is an integer that does not fit."""
+    _check_number(context, builder, given, value, cell.np_dtype)
+    return cast_to(context, builder, value, given, cell.scalar)
+
+
 @lower_cast(CellType, CellType)
 @lower_cast(types.Number, CellType)
 @lower_cast(types.Boolean, CellType)
 def _cast(context: Any, builder: Any, have: Any, want: CellType, value: Any) -> Any:
-    return cast_to(context, builder, value, have, want.scalar)
+    return fit_to(context, builder, value, have, want)
 
 
 def ufunc_loop(ufunc: np.ufunc, kinds: Sequence[Any]) -> tuple[np.dtype, ...]:
@@ -197,7 +209,21 @@ def lower_ufunc(context: Any, builder: Any, ufunc: np.ufunc, loop: Any, given: A
     operands = zip(values, given, scalars, strict=False)
     numbers = [cast_to(context, builder, value, kind, scalar) for value, kind, scalar in operands]
     impl = ufunc_db.get_ufunc_info(ufunc)[_loop_name(loop)]
-    return impl(context, builder, signature(scalars[-1], *scalars[:-1]), numbers)
+    sig = signature(scalars[-1], *scalars[:-1])
+    if ufunc in _DIVISIONS and loop[-1].kind == "i":
+        code = partial(impl, context, builder, sig)
+        return _divide(builder, numbers, code, is_quotient=ufunc is np.floor_divide)
+    if ufunc is np.sign and loop[-1].kind == "u":  # which numba takes for signed
+        return builder.zext(builder.icmp_unsigned("!=", numbers[0], numbers[0].type(0)), numbers[0].type)
+    return impl(context, builder, sig, numbers)
+
+
+def _divide(builder: Any, numbers: Any, code: Any, *, is_quotient: bool) -> Any:
+    """Divide signed integers; the least one by -1 ends the process if it is left to the processor."""
+    number, by = numbers
+    by_minus_one = builder.icmp_signed("==", by, by.type(-1))
+    result = code([number, builder.select(by_minus_one, by.type(1), by)])
+    return builder.select(by_minus_one, builder.neg(number) if is_quotient else number.type(0), result)
 
 
 class Key:
@@ -231,7 +257,7 @@ def _teach_ufunc(function: Any, ufunc: np.ufunc) -> None:
             return None
         loop = ufunc_loop(ufunc, kinds)
         if not _compares_with_int(ufunc, kinds):
-            _check_literals(args, loop)
+            check_literals(args, loop)
         return loop
 
     def typing(*args: Any) -> Any:
@@ -245,13 +271,16 @@ def _teach_ufunc(function: Any, ufunc: np.ufunc) -> None:
         if ufunc is np.power and getattr(sig.args[1], "literal_value", None) == 2:
             square = ufunc_loop(np.square, [loop[-1]])
             return lower_ufunc(context, builder, np.square, square, sig.args[:1], args[:1])
-        _check_numbers(context, builder, sig.args, args, loop)
+        for arg, value, dtype in zip(sig.args, args, loop, strict=False):
+            _check_number(context, builder, arg, value, dtype)
+        if ufunc is np.power:
+            _check_power(context, builder, sig.args[1], args[1], loop)
         return lower_ufunc(context, builder, ufunc, loop, sig.args, args)
 
     teach(function, typing, lowering)
 
 
-def _check_literals(args: Any, loop: Any) -> None:
+def check_literals(args: Any, loop: Any) -> None:
     """Refuse what NumPy refuses: `300 * s(0)` of a uint8."""
     for arg, dtype in zip(args, loop, strict=False):
         if isinstance(arg, types.IntegerLiteral) and dtype.kind in "iu":
@@ -260,19 +289,31 @@ def _check_literals(args: Any, loop: Any) -> None:
                 raise NumbaTypeError(f"{arg.literal_value} is out of bounds for {dtype}")
 
 
-def _check_numbers(context: Any, builder: Any, given: Any, values: Any, loop: Any) -> None:
-    """Raise at run time, as NumPy does, where a computed integer does not fit the cells that it meets."""
-    for arg, value, dtype in zip(given, values, loop, strict=False):
-        computed = isinstance(arg, types.Integer) and not isinstance(arg, types.IntegerLiteral)
-        if not computed or dtype.kind not in "iu" or dtype == np.int64:
-            continue
-        wide = context.cast(builder, value, arg, types.int64)
-        low = context.get_constant(types.int64, int(np.iinfo(dtype).min))
-        high = context.get_constant(types.int64, min(int(np.iinfo(dtype).max), np.iinfo(np.int64).max))
-        outside = builder.or_(builder.icmp_signed("<", wide, low), builder.icmp_signed(">", wide, high))
-        with cgutils.if_unlikely(builder, outside):
-            text = f"a Python integer out of bounds for {dtype}"
-            context.call_conv.return_user_exc(builder, OverflowError, (text,))
+def _check_number(context: Any, builder: Any, arg: Any, value: Any, dtype: np.dtype) -> None:
+    """Raise at run time, as NumPy does, where an integer of Python's does not fit the cells that it meets."""
+    if not isinstance(arg, types.Integer) or dtype.kind not in "iu" or scalar_of(arg) == from_dtype(dtype):
+        return
+    signed: bool = scalar_of(arg).signed
+    limits, plain = np.iinfo(dtype), types.int64 if signed else types.uint64
+    wide, high = context.cast(builder, value, arg, plain), min(int(limits.max), int(np.iinfo(str(plain)).max))
+    compare = builder.icmp_signed if signed else builder.icmp_unsigned
+    outside = compare(">", wide, context.get_constant(plain, high))
+    if signed:
+        outside = builder.or_(outside, compare("<", wide, context.get_constant(plain, int(limits.min))))
+    with cgutils.if_unlikely(builder, outside):
+        text = f"a Python integer out of bounds for {dtype}"
+        context.call_conv.return_user_exc(builder, OverflowError, (text,))
+
+
+def _check_power(context: Any, builder: Any, exponent: Any, value: Any, loop: Any) -> None:
+    """Raise at run time, as NumPy does, where an integer is raised to a negative one."""
+    if loop[-1].kind not in "iu" or kind_of_type(exponent) in (None, np.dtype(bool)):
+        return
+    if not scalar_of(exponent).signed:
+        return
+    with cgutils.if_unlikely(builder, builder.icmp_signed("<", value, value.type(0))):
+        text = "Integers to negative integer powers are not allowed."
+        context.call_conv.return_user_exc(builder, ValueError, (text,))
 
 
 def _compares_with_int(ufunc: np.ufunc, kinds: Sequence[Any]) -> bool:

@@ -10,12 +10,13 @@ import numpy as np
 from numba import types
 from numba.core.typing.templates import AbstractTemplate, AttributeTemplate, infer_getattr, infer_global, signature
 from numba.extending import lower_builtin, lower_getattr
-from numba.np.numpy_support import from_dtype
 
 from hyperslab.stencil.numba_types.cell import (
     CellType,
     Key,
     cast_to,
+    check_literals,
+    fit_to,
     kind_of_type,
     lower_ufunc,
     own_code,
@@ -88,12 +89,14 @@ def _teach_choice(function: Any, compare: np.ufunc) -> None:
         kinds = [kind_of_type(arg) for arg in args]
         if any(kind is None for kind in kinds) or len(kinds) < 2 or any(map(_is_complex, args)):
             return None
-        return CellType(joined(kinds))
+        cell = CellType(joined(kinds))
+        check_literals(args, [cell.np_dtype] * len(args))
+        return cell
 
     def lowering(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         cell = sig.return_type
         loop = ufunc_loop(compare, [cell.np_dtype] * 2)
-        best, *others = [cast_to(context, builder, *pair, cell.scalar) for pair in zip(args, sig.args, strict=True)]
+        best, *others = [fit_to(context, builder, *pair, cell) for pair in zip(args, sig.args, strict=True)]
         for other in others:
             better = lower_ufunc(context, builder, compare, loop, [cell, cell], [other, best])
             best = builder.select(better, other, best)
@@ -110,9 +113,9 @@ def _teach_where() -> None:
         return CellType(joined(kinds[1:]))
 
     def lowering(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        scalar = sig.return_type.scalar
         chosen = cast_to(context, builder, args[0], sig.args[0], types.boolean)
-        values = [cast_to(context, builder, args[i], sig.args[i], scalar) for i in (1, 2)]
+        # As NumPy does here, alone, integers of Python's wrap.
+        values = [cast_to(context, builder, args[i], sig.args[i], sig.return_type.scalar) for i in (1, 2)]
         return builder.select(chosen, *values)
 
     teach(np.where, typing, lowering)
@@ -168,7 +171,7 @@ def strong_number(dtype: np.dtype) -> Any:
             return key
 
     def lowering(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        return cast_to(context, builder, args[0], sig.args[0], from_dtype(dtype))
+        return fit_to(context, builder, args[0], sig.args[0], sig.return_type)
 
     infer_global(number, types.Function(Template))
     lower_builtin(key, types.VarArg(types.Any))(lowering)

@@ -16,7 +16,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from hyperslab.stencil.numba_types.block import cells_of
-from hyperslab.stencil.numba_types.cell import CellType, cast_to, kind_of_type
+from hyperslab.stencil.numba_types.cell import CellType, fit_to, kind_of_type
 from hyperslab.stencil.numba_types.stencil import BlockType, StencilType, items_of, move, proxy, store
 from hyperslab.stencil.results import Output, joined
 
@@ -25,6 +25,8 @@ __all__ = ["cells_at", "input_rows", "output_rows", "outputs_of_type", "put"]
 
 def outputs_of_type(returned: Any) -> tuple[Output, ...]:
     """Return the outputs of a function whose result numba has typed as `returned`."""
+    if not items_of(returned):
+        raise TypeError("the function returns an empty tuple, expected numbers")
     return tuple(_output(result) for result in items_of(returned))
 
 
@@ -175,4 +177,4 @@ def _put_one(context: Any, builder: Any, row: Any, place: Any, kind: Any, value:
     for number, (given, one) in enumerate(values):
         distance = builder.add(first, cgutils.intp_t(size * number), flags=["nsw"])
         address = builder.gep(row, [distance], inbounds=True)
-        store(context, builder, cell, cast_to(context, builder, one, given, cell.scalar), address)
+        store(context, builder, cell, fit_to(context, builder, one, given, cell), address)
