@@ -170,7 +170,8 @@ def _copy_box(
     first: int,
 ) -> None:
     offset, shape, steps = -first, [], []
-    into, picked = [], []
+    into: list[slice] = []
+    picked: list[npt.NDArray[np.int64] | None] = []
     for axis, some in enumerate(box):
         part, place = pieces.parts[axis], places[axis]
         into.append(slice(part.places[place] + some.start, part.places[place] + some.stop))
@@ -178,7 +179,7 @@ def _copy_box(
             offset += (part.lows[place] + some.start * part.step) * strides[axis]
             shape.append(some.stop - some.start)
             steps.append(part.step * strides[axis])
-            picked.append(np.arange(shape[-1]))
+            picked.append(None)
         else:
             cells = part.picks[into[-1]]
             low = int(cells[0])
@@ -187,6 +188,6 @@ def _copy_box(
             steps.append(strides[axis])
             picked.append(cells - low)
     view: Array = np.ndarray(shape, pieces.layout.stored, data, offset, steps)
-    if any(len(cells) != n for cells, n in zip(picked, shape, strict=True)):
-        view = view[np.ix_(*picked)]
+    if any(cells is not None and len(cells) != n for cells, n in zip(picked, shape, strict=True)):
+        view = view[np.ix_(*[np.arange(n) if cells is None else cells for cells, n in zip(picked, shape, strict=True)])]
     target[tuple(into)] = view

@@ -9,7 +9,7 @@ extents of a file are not decoded at all.
 import mmap
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -20,15 +20,17 @@ import pyarrow.parquet as pq
 
 from hyperslab.errors import ConflictError, IntegrityError, NotFoundError
 from hyperslab.execute import Ledger, Options, ReadTask, Snapshot, read
+from hyperslab.execute.cache import MemoryCache
 from hyperslab.layout import Layout
 from hyperslab.layout.layout import SingleKey
 from hyperslab.selection import Selection, Span
 from hyperslab.store import LocalStore
+from hyperslab.tensors.layouts import Rows, rows_of
 from hyperslab.tensors.log import DataFile, fetch_parts
 from hyperslab.tensors.parquet import Zones, check_footer, footer_length, read_zones
 from hyperslab.tensors.place import Place
 
-__all__ = ["Opened", "open_files", "read_rows", "read_whole"]
+__all__ = ["Opened", "open_files", "read_parts", "read_rows", "read_whole"]
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -48,20 +50,49 @@ class Opened:
     metadata: Any
     zones: Zones
     data: Bytes | None = None
+    # Where row groups begin, as far as it was asked: the metadata is slow to tell.
+    starts: dict[int, int] = field(default_factory=dict)
+
+    def without_data(self) -> "Opened":
+        """Return what is worth keeping."""
+        return self if self.data is None else Opened(self.file, self.metadata, self.zones)
 
     def start(self, group: int) -> int:
         """Return where the bytes of a row group begin; of the one after the last, where they end."""
+        found = self.starts.get(group)
+        if found is None:
+            found = self.starts[group] = self._start(group)
+        return found
+
+    def _start(self, group: int) -> int:
         if group == self.metadata.num_row_groups:
             return self.file.nbytes - footer_length(self.file.path, self.file.nbytes)
         first = self.metadata.row_group(group).column(0)
         return int(first.dictionary_page_offset if first.has_dictionary_page else first.data_page_offset)
 
 
-def open_files(place: Place, files: Sequence[DataFile], share: float = 0.0) -> list[Opened]:
-    """Return files with what their footers say; those that the session does not know yet are fetched together.
+def open_files(
+    place: Place, files: Sequence[DataFile], share: float = 0.0, held: MemoryCache | None = None
+) -> list[Opened]:
+    """Return files with what their footers say; those that nobody knows yet are fetched together.
 
-    `share` is how much of their rows will be wanted next, about.
+    `share` is how much of their rows will be wanted next, about; `held` is what the handle keeps, beside the session.
     """
+    found: dict[str, Opened] = {}
+    for file in files:
+        opened = None if held is None else held.get((file.path, "footer"))
+        if opened is not None:
+            found[file.path] = opened
+    if len(found) < len(files):
+        unknown = [file for file in files if file.path not in found]
+        for file, opened in zip(unknown, _known_to_session(place, unknown, share), strict=True):
+            found[file.path] = opened
+            if held is not None:
+                held.put((file.path, "footer"), opened.without_data(), 4 * footer_length(file.path, file.nbytes))
+    return [found[file.path] for file in files]
+
+
+def _known_to_session(place: Place, files: Sequence[DataFile], share: float) -> list[Opened]:
     kept, address = place.session.indexes, place.store.address
     keys = {file.path: place.key(file.path) for file in files}
     found: dict[str, Opened] = {}
@@ -75,8 +106,8 @@ def open_files(place: Place, files: Sequence[DataFile], share: float = 0.0) -> l
     for file, data in zip(missing, _tails(place, missing, share), strict=True):
         opened = _opened(file, data)
         found[file.path] = opened
-        held = opened if opened.data is None else Opened(file, opened.metadata, opened.zones)
-        kept.put((address, keys[file.path], "footer"), held, 4 * footer_length(file.path, file.nbytes))
+        nbytes = 4 * footer_length(file.path, file.nbytes)
+        kept.put((address, keys[file.path], "footer"), opened.without_data(), nbytes)
     return [found[file.path] for file in files]
 
 
@@ -124,11 +155,78 @@ def read_rows(
 ) -> pa.Table:
     """Return the rows of some row groups of files, in this order, with these columns."""
     wanted = [(opened, groups) for opened, groups in wanted if len(groups)]
-    files = _mapped(place, wanted) if options is _PLAIN else None
-    if files is None:
-        files = _fetched(place, wanted, options)
+    files = _bytes_of(place, wanted, options)
     tables = [_decoded(opened, groups, data, columns) for (opened, groups), data in zip(wanted, files, strict=True)]
     return pa.concat_tables(tables) if len(tables) != 1 else tables[0]
+
+
+def _bytes_of(place: Place, wanted: Sequence[tuple[Opened, Ints]], options: Options) -> list[Bytes]:
+    files = _mapped(place, wanted) if options is _PLAIN else None
+    return _fetched(place, wanted, options) if files is None else files
+
+
+def read_parts(
+    place: Place, wanted: Sequence[tuple[Opened, Ints]], held: MemoryCache, options: Options = _PLAIN
+) -> list[Rows]:  # fmt: skip
+    """Return the rows of some row groups of files, for each file apart, with their payloads where they lie.
+
+    `held` keeps the columns of whole numbers, which a handle decodes once.
+    """
+    wanted = [(opened, groups) for opened, groups in wanted if len(groups)]
+    files = _bytes_of(place, wanted, options)
+    return [
+        part
+        for (opened, groups), data in zip(wanted, files, strict=True)
+        for part in _part(opened, groups, data, held)
+    ]  # fmt: skip
+
+
+def _part(opened: Opened, groups: Ints, data: Bytes, held: MemoryCache) -> Sequence[Rows]:
+    form = opened.zones.form
+    if form.plain and (opened.zones.groups[groups, 1] == 1).all():
+        numbers = {name: opened.zones.least(name, groups) for name in form.zoned}
+        stops = np.array([opened.start(group + 1) for group in groups.tolist()], np.int64)
+        return [_checked_extents(opened, groups, Rows(numbers, data, stops - numbers["nbytes"], stops))]
+    if not form.lengths_first:
+        return rows_of(_decoded(opened, groups, data, form.columns))
+    columns = _numbers(opened, groups, data, held)
+    names = form.columns[:-1]
+    numbers = dict(zip(names, np.concatenate(columns, axis=1) if len(columns) > 1 else columns[0], strict=True))
+    at = names.index("nbytes")
+    ends: list[Ints] = []
+    for group, each in zip(groups.tolist(), columns, strict=True):
+        after = np.cumsum(each[at])
+        ends.append(after + (opened.start(group + 1) - after[-1]))
+    stops = np.concatenate(ends)
+    return [_checked_extents(opened, groups, Rows(numbers, data, stops - numbers["nbytes"], stops))]
+
+
+def _numbers(opened: Opened, groups: Ints, data: Bytes, held: MemoryCache) -> list[Ints]:
+    """Return the columns of whole numbers of row groups: decoded, unless the handle has them."""
+    path, names = opened.file.path, opened.zones.form.columns[:-1]
+    found = {group: held.get((path, group)) for group in groups.tolist()}
+    missing = np.array([group for group, known in found.items() if known is None], np.int64)
+    if len(missing):
+        table = _decoded(opened, missing, data, names)
+        whole = np.array([np.asarray(table.column(name).to_numpy(), np.int64) for name in names])
+        ends = np.cumsum(opened.zones.groups[missing, 1])
+        for group, columns in zip(missing.tolist(), np.split(whole, ends[:-1], axis=1), strict=True):
+            found[group] = kept = np.ascontiguousarray(columns)
+            held.put((path, group), kept, kept.nbytes + 256)
+    return [found[group] for group in groups.tolist()]
+
+
+def _checked_extents(opened: Opened, groups: Ints, rows: Rows) -> Rows:
+    """Return rows whose payloads all lie within the file, and are not longer than it is."""
+    low, high = opened.start(int(groups[0])), opened.start(int(groups[-1]) + 1)
+    if (
+        not 0 <= low <= high <= len(rows.data)
+        or (rows.starts > rows.stops).any()
+        or (rows.starts < low).any()
+        or (rows.stops > high).any()
+    ):
+        raise IntegrityError(f"the footer or rows of {opened.file.path!r} contradict the file: it is damaged")
+    return rows
 
 
 def _mapped(place: Place, wanted: Sequence[tuple[Opened, Ints]]) -> list[Bytes] | None:

@@ -74,6 +74,8 @@ class Form:
     compression: tuple[tuple[str, str], ...]
     # Whether payloads lie in the file as they are, each at the end of its row group where that is one row.
     plain: bool = field(init=False)
+    # Whether the payloads of a row group are its last bytes, one after the other: their lengths stand before them all.
+    lengths_first: bool = field(init=False)
     # The columns that zones have the least and greatest value of.
     zoned: tuple[str, ...] = field(init=False)
 
@@ -87,7 +89,11 @@ class Form:
     def __post_init__(self) -> None:
         uncompressed = {codec for _, codec in self.compression} <= {"NONE"} and not self.encodings
         plain = uncompressed and self.columns == (*self.index, "nbytes", "crc", "payload")
+        lengths_first = self.columns[-1:] == ("payload",) and "nbytes" in self.columns
+        lengths_first &= dict(self.encodings).get("payload") == "DELTA_LENGTH_BYTE_ARRAY"
+        lengths_first &= dict(self.compression).get("payload") == "NONE"
         object.__setattr__(self, "plain", plain)
+        object.__setattr__(self, "lengths_first", lengths_first)
         object.__setattr__(self, "zoned", (*self.index, "nbytes", "crc") if plain else self.index)
 
     def to_json(self) -> str:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from hyperslab.errors import NotFoundError, SelectionError
 from hyperslab.execute import Options
 from hyperslab.selection import Points, Selection, parse
-from hyperslab.tensors.extents import open_files, read_rows, read_whole
+from hyperslab.tensors.extents import open_files, read_parts, read_rows, read_whole
 from hyperslab.tensors.heads import header_of_row
-from hyperslab.tensors.layouts import COLUMNS, decode, prune
+from hyperslab.tensors.layouts import COLUMNS, Rows, decode, prune
 from hyperslab.tensors.place import Place
 from hyperslab.tensors.snapshot import Snapshot
 from hyperslab.tensors.values import Coo, Header, bounding_box
@@ -68,13 +68,16 @@ def read_cells(
     bounds = prune(header, box)
     files = snapshot.data_of(header.id, bounds) if bounds else []
     share = box.size / max(1, prod(header.shape))
-    opened = [each for each in open_files(place, files, share) if header.id in each.zones.headers]
+    known = open_files(place, files, share, snapshot.held)
+    opened = [each for each in known if header.id in each.zones.headers]
     opened.sort(key=lambda each: each.zones.part_of(header.id))
-    if opened:
-        wanted = [(each, each.zones.of(header.id, bounds)) for each in opened]
-        rows = read_rows(place, wanted, opened[0].zones.form.columns, *(() if options is None else (options,)))
-    else:
-        rows = COLUMNS.empty_table()
+    wanted = [(each, each.zones.of(header.id, bounds)) for each in opened]
+    how = () if options is None else (options,)
+    rows: pa.Table | list[Rows] = COLUMNS.empty_table()
+    if opened and "payload" in opened[0].zones.form.columns:
+        rows = read_parts(place, wanted, snapshot.held, *how) or rows
+    elif opened:
+        rows = read_rows(place, wanted, opened[0].zones.form.columns, *how)
     cells = decode(header, rows, box)
     return cells.select(chosen) if isinstance(cells, Coo) else _dense(cells, chosen)
 

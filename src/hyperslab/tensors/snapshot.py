@@ -7,12 +7,15 @@ from functools import cached_property
 from typing import Any
 
 from hyperslab.errors import MetadataError
+from hyperslab.execute.cache import MemoryCache
 from hyperslab.tensors.layouts import Bounds
 from hyperslab.tensors.log import DataFile, Version
 from hyperslab.tensors.parquet import HEADER
 from hyperslab.tensors.values import Header
 
 __all__ = ["Snapshot", "Spanned"]
+
+_HELD_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +45,17 @@ class Spanned:
 
 
 class Snapshot:
-    """One version of a table, with its statistics parsed once they are asked for."""
+    """One version of a table, with its statistics parsed once they are asked for.
+
+    `held` keeps what reads of this handle found out: footers, and columns of whole numbers.
+    """
 
     def __init__(self, version: Version) -> None:
         self.version = version
+        self.held = MemoryCache(_HELD_BYTES)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Snapshot, (self.version,)
 
     @cached_property
     def files(self) -> list[Spanned]:

@@ -285,6 +285,8 @@ class Header:
     dtype: np.dtype[Any]
     fill: Any
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    # What a layout made of the parameters, so that it is made once.
+    derived: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def to_json(self) -> str:
         """Return the header as text. The fill value is written as its bytes, so that NaN and the like are kept."""

@@ -4,6 +4,7 @@
 `prune` tells what is true of the rows that a box needs, `decode` makes the cells of a box of those rows.
 """
 
+from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
@@ -14,10 +15,10 @@ import pyarrow as pa
 from hyperslab.errors import InvalidInputError, UnsupportedError
 from hyperslab.selection import Box
 from hyperslab.tensors.layouts import bsgs, coo, csc, csf, csr, ftsf
-from hyperslab.tensors.layouts.encoded import COLUMNS, Bounds, Encoded
+from hyperslab.tensors.layouts.encoded import COLUMNS, Bounds, Encoded, Rows, rows_of
 from hyperslab.tensors.values import Coo, Header, coo_of_dense
 
-__all__ = ["COLUMNS", "LAYOUTS", "Bounds", "Encoded", "decode", "encode", "prune"]
+__all__ = ["COLUMNS", "LAYOUTS", "Bounds", "Encoded", "Rows", "decode", "encode", "prune", "rows_of"]
 
 LAYOUTS: dict[str, ModuleType] = {
     "ftsf": ftsf,
@@ -51,11 +52,11 @@ def prune(header: Header, box: Box) -> list[Bounds]:
     return found
 
 
-def decode(header: Header, table: pa.Table, box: Box) -> npt.NDArray[Any] | Coo:
+def decode(header: Header, table: pa.Table | Sequence[Rows], box: Box) -> npt.NDArray[Any] | Coo:
     """Return the cells of a box, counted from its start: an array for `ftsf`, else a `Coo`.
 
-    `table` holds the rows within the bounds that `prune` gave, in the order in which they are stored; more
-    do no harm.
+    `table` holds the rows within the bounds that `prune` gave, in the order in which they are stored; more do no harm.
+    Those of a layout with payloads may also be given as `Rows`, for each file apart.
     """
     found: npt.NDArray[Any] | Coo = _layout_of(header).decode(header, table, box)
     return found

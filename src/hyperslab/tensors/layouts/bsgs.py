@@ -38,10 +38,11 @@ from hyperslab.tensors.layouts.encoded import (
     INDEX_COLUMNS,
     Bounds,
     Encoded,
+    Rows,
     binary_column,
-    checked_payloads,
-    ints_of_column,
+    check_rows,
     row_checksums,
+    rows_of,
     schema_of,
 )
 from hyperslab.tensors.values import Coo, Header, checked_dtype
@@ -156,7 +157,7 @@ def _encoded(tensor: Coo, folded: Coo, block: tuple[int, ...], inner: tuple[int,
         "bsgs", tensor.shape, tensor.dtype, tensor.fill, _parameters(plan), schema,
         _tables(schema, plan, numbers, counts, data, ends, group_rows),
         row_group_rows=group_rows, index=plan.columns[:-2],
-        encodings=dict.fromkeys(names, "DELTA_BINARY_PACKED"),
+        encodings={**dict.fromkeys(names, "DELTA_BINARY_PACKED"), "payload": "DELTA_LENGTH_BYTE_ARRAY"},
         compression={**dict.fromkeys(names, "ZSTD"), "payload": "NONE"},
     )  # fmt: skip
 
@@ -257,7 +258,7 @@ def _tables(
         edges = ends[low : low + step + 1]
         held = data[edges[0] : edges[-1]]
         whole = [*(place[rows] for place in places), counts[rows], np.diff(edges)]
-        crc = row_checksums(whole, held, edges - edges[0])
+        crc = row_checksums(whole, held, edges[:-1] - edges[0], edges[1:] - edges[0])
         yield pa.table([*whole, crc, binary_column(held, edges - edges[0])], schema)
 
 
@@ -275,6 +276,13 @@ def _parameters(plan: _Plan) -> dict[str, Any]:
 
 
 def _plan_of(header: Header) -> _Plan:
+    plan: _Plan | None = header.derived.get("plan")
+    if plan is None:
+        plan = header.derived["plan"] = _parsed_plan(header)
+    return plan
+
+
+def _parsed_plan(header: Header) -> _Plan:
     given, shape = header.parameters, folded_shape(header.shape)
     try:
         palette = given["palette"]
@@ -320,7 +328,7 @@ def prune(header: Header, box: Box) -> list[Bounds]:
     return [{name: (low // b, (high - 1) // b) for name, (low, high, b) in zip(INDEX_COLUMNS, ends, strict=False)}]
 
 
-def decode(header: Header, table: pa.Table, box: Box) -> Coo:
+def decode(header: Header, table: Any, box: Box) -> Coo:
     """Return the cells of a box; blocks that it cuts are cut. The table holds what `prune` asks for, or more."""
     plan = _plan_of(header)
     folded = folded_box(header.shape, box) if box.size else box
@@ -328,47 +336,45 @@ def decode(header: Header, table: pa.Table, box: Box) -> Coo:
     if not bounds or not plan.nnz:
         empty = np.empty((len(box.shape), 0), np.int64)
         return Coo(box.shape, empty, np.empty(0, header.dtype), header.fill)
-    met = np.ones(table.num_rows, bool)
-    for name, (low, high) in bounds[0].items():
-        place = ints_of_column(table, name)
-        met &= (place >= low) & (place <= high)
-    if not met.all():
-        table = table.filter(pa.array(met))
-    (*places, counts, _), data, ends = checked_payloads(header, table, plan.columns)
+    rows = Rows.joined([part.within(bounds[0]) for part in rows_of(table)])
+    *places, counts, _ = check_rows(header, rows, plan.columns)
     if folded.shape == plan.shape and counts.sum() != plan.nnz:
         raise IntegrityError(f"tensor {header.id!r} has {plan.nnz} cells, but its rows hold {counts.sum()}")
-    found = _cells(header, plan, folded, np.array(places).T, counts, data, ends)
+    found = _cells(header, plan, folded, np.array(places).T, counts, rows)
     return unfold(found, header.shape, folded, box)
 
 
-def _cells(header: Header, plan: _Plan, box: Box, places: Ints, counts: Ints, data: Any, ends: Ints) -> Coo:
+def _cells(header: Header, plan: _Plan, box: Box, places: Ints, counts: Ints, rows: Rows) -> Coo:
     from hyperslab.tensors.layouts import kernels
 
-    if len(counts) and (counts.min() < 1 or counts.max() > plan.volume or counts.sum() > 8 * len(data) + len(counts)):
+    if ((counts < 1) | (counts > np.minimum(plan.volume, 8 * (rows.stops - rows.starts)))).any():
         raise IntegrityError(f"blocks of tensor {header.id!r} cannot have as many cells as their rows say")
     origins = np.ascontiguousarray(places * np.array(plan.block))
     low, high = np.array(box.start), np.array(box.stop)
     inside = ((origins >= low) & (origins + np.array(plan.block) <= high)).all(axis=1)
+    strides = inner_strides(plan.block, plan.inner)
     # After the place of the box's last corner a block has nothing more for it.
     corners = np.minimum(high, origins + np.array(plan.block)) - 1 - origins
-    last = np.where(inside, plan.volume, corners @ inner_strides(plan.block, plan.inner))
-    varied = [axis for axis in reversed(plan.inner) if plan.block[axis] > 1]
-    sizes = np.array([plan.block[axis] for axis in varied], np.int64)
-    shifts = np.where(sizes & (sizes - 1), -1, np.frexp(sizes)[1].astype(np.int64) - 1)
+    last = np.where(inside, plan.volume, corners @ strides)
+    # Axes along which blocks have more than one cell, the fastest first; and those along which the box cuts blocks.
+    varied = np.array([axis for axis in reversed(plan.inner) if plan.block[axis] > 1], np.int64)
+    cuts = varied[((low > 0) | (high < np.array(plan.shape)))[varied]]
+    sides = np.array(plan.block, np.int64)
     tables, table_of = _read_tables(header, plan, counts)
     bits = plan.value_bits if (box.size << plan.value_bits) < 2**63 else 0
     total = int(counts.sum())
     coords = np.empty((len(box.shape), total), np.int64)
     codes = np.empty(total, np.uint16)
     planes = np.empty((total, len(plan.planes)), np.uint8)
-    words = np.zeros(len(data) // 8 + 3, np.uint64)
-    words.view(np.uint8)[: len(data)] = data
+    first, stop = int(rows.starts.min(initial=0)), int(rows.stops.max(initial=0))
+    words = np.empty((stop - first) // 8 + 3, np.uint64)
+    words[-3:] = 0
+    words.view(np.uint8)[: stop - first] = rows.data[first:stop]
     slabs = np.append(np.flatnonzero(np.diff(places[:, 0], prepend=-1)), len(counts))
     found = kernels.read_slabs(
-        words, ends, np.array(counts), slabs, origins, inside, last, tables, table_of,
+        words, rows.starts - first, rows.stops - first, counts.copy(), slabs, origins, inside, last, tables, table_of,
         plan.direct - 1 if plan.escape_bits else -1, plan.escape_bits, _plane_tables(plan),
-        sizes, shifts, np.array(varied, np.int64), low, high, np.array(box.shape), plan.volume,
-        bits, coords, codes, planes,
+        sides, strides, varied, cuts, low, high, np.array(box.shape), plan.volume, bits, coords, codes, planes,
     )  # fmt: skip
     if found < 0:
         place = tuple(places[-1 - found].tolist())
@@ -383,18 +389,18 @@ def _cells(header: Header, plan: _Plan, box: Box, places: Ints, counts: Ints, da
     return Coo(box.shape, coords, plan.palette.take(codes), header.fill)
 
 
-def _read_tables(header: Header, plan: _Plan, counts: Ints) -> tuple[Ints, Ints]:
+def _read_tables(header: Header, plan: _Plan, counts: Ints) -> tuple[npt.NDArray[np.uint32], Ints]:
     """Return the tables of the codes that blocks have, and which each block has."""
     kinds, table_of = np.unique(densities(plan.volume, counts, plan.octaves), return_inverse=True)
     missing = [int(kind) for kind in kinds if int(kind) not in plan.codes]
     if missing:
         raise IntegrityError(f"tensor {header.id!r} has no code for blocks of density {missing[0]}")
     rows = [_split_symbols(plan.codes[int(kind)], plan.direct) for kind in kinds]
-    return np.array(rows, np.int64).reshape(len(rows), 1 << prefix.MOST_BITS), table_of
+    return np.array(rows, np.uint32).reshape(len(rows), 1 << prefix.MOST_BITS), table_of
 
 
 @lru_cache(maxsize=256)
-def _split_symbols(text: str, direct: int) -> Ints:
+def _split_symbols(text: str, direct: int) -> npt.NDArray[np.uint32]:
     """Return a table with the parts of each symbol apart: length, open bits, value, and what stands before those."""
     entries = prefix.decode_table(text)
     distance, value = np.divmod(entries >> 4, direct)
@@ -402,7 +408,7 @@ def _split_symbols(text: str, direct: int) -> Ints:
     open_bits, lead = np.where(near, 0, (distance - 8) // 4 + 1), np.where(near, distance, 4 | distance % 4)
     if len(open_bits) and open_bits.max() > 46:
         raise MetadataError(f"{text!r:.60} are the lengths of a code with more symbols than there are")
-    return np.asarray(entries & 15 | open_bits << 4 | value << 10 | lead << 15)
+    return np.asarray(entries & 15 | open_bits << 4 | value << 10 | lead << 15, np.uint32)
 
 
 def _plane_tables(plan: _Plan) -> Ints:

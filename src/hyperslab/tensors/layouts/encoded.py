@@ -12,8 +12,9 @@ that its layout has.
     value_real    double   the same, where they are not
     value_imag    double   the same, the imaginary part of complex values
 
-A payload is stored plain: not compressed by Parquet, no dictionary, one page for each row group. So the bytes of one
-row's payload are an extent of the file, which `nbytes` of this row and of those after it in its group tell.
+A payload is stored plain: not compressed by Parquet, no dictionary, one page for each row group, in which the lengths
+of all payloads stand before the first. So the bytes of one row's payload are an extent of the file, which `nbytes` of
+this row and of those after it in its group tell.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +29,17 @@ from hyperslab.errors import IntegrityError, MetadataError
 from hyperslab.layout.checksums import crc32c
 from hyperslab.tensors.values import Header
 
-__all__ = ["COLUMNS", "MOST_INDEX_COLUMNS", "Bounds", "Encoded", "binary_column", "checked_payloads", "row_checksums"]
+__all__ = [
+    "COLUMNS",
+    "MOST_INDEX_COLUMNS",
+    "Bounds",
+    "Encoded",
+    "Rows",
+    "binary_column",
+    "check_rows",
+    "row_checksums",
+    "rows_of",
+]
 
 MOST_INDEX_COLUMNS = 8
 INDEX_COLUMNS = tuple(f"i{axis}" for axis in range(MOST_INDEX_COLUMNS))
@@ -80,6 +91,65 @@ class Encoded:
         return Header(name, self.layout, self.shape, self.dtype, self.fill, self.parameters)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows that were read: columns of whole numbers by name, and where in `data` each row's payload begins and ends."""
+
+    numbers: Mapping[str, Ints]
+    data: Bytes
+    starts: Ints
+    stops: Ints
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def column(self, name: str) -> Ints:
+        """Return a column of whole numbers."""
+        if name not in self.numbers:
+            raise MetadataError(f"rows of a tensor have no column {name!r}; they have {', '.join(self.numbers)}")
+        return self.numbers[name]
+
+    def within(self, bounds: Bounds) -> "Rows":
+        """Return the rows within bounds; payloads stay where they are."""
+        met = np.ones(len(self), bool)
+        for name, (low, high) in bounds.items():
+            column = self.column(name)
+            met &= (column >= low) & (column <= high)
+        if met.all():
+            return self
+        kept = np.flatnonzero(met)
+        numbers = {name: column[kept] for name, column in self.numbers.items()}
+        return Rows(numbers, self.data, self.starts[kept], self.stops[kept])
+
+    @staticmethod
+    def joined(parts: "Sequence[Rows]") -> "Rows":
+        """Return the rows of several files as one; where these are more than one, payloads are copied."""
+        if len(parts) == 1:
+            return parts[0]
+        parts = [part for part in parts if len(part)] or list(parts[:1])
+        names = parts[0].numbers if parts else ()
+        held = [part.data[part.starts.min(initial=0) : part.stops.max(initial=0)] for part in parts]
+        moves = np.cumsum([0, *map(len, held)])[:-1].tolist() if held else []
+        moves = [to - int(part.starts.min(initial=0)) for to, part in zip(moves, parts, strict=True)]
+        none = np.empty(0, np.int64)
+        return Rows(
+            {name: np.concatenate([part.column(name) for part in parts]) for name in names},
+            np.concatenate([np.empty(0, np.uint8), *held]),
+            np.concatenate([none, *(part.starts + move for part, move in zip(parts, moves, strict=True))]),
+            np.concatenate([none, *(part.stops + move for part, move in zip(parts, moves, strict=True))]),
+        )
+
+
+def rows_of(table: Any) -> Sequence[Rows]:
+    """Return the rows of a table of Arrow; what are such rows already stays as it is."""
+    if not isinstance(table, pa.Table):
+        given: Sequence[Rows] = table
+        return given
+    names = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    data, ends = bytes_of_column(table.column("payload"))
+    return [Rows({name: ints_of_column(table, name) for name in names}, data, ends[:-1], ends[1:])]
+
+
 def schema_of(*names: str) -> pa.Schema:
     """Return the schema of these columns."""
     return pa.schema([COLUMNS.field(name).with_nullable(False) for name in names])
@@ -122,38 +192,36 @@ def ints_of_column(table: pa.Table, name: str) -> Ints:
     return np.asarray(column.to_numpy(), np.int64)
 
 
-def row_checksums(numbers: Sequence[Ints], data: Bytes, ends: Ints) -> Ints:
+def row_checksums(numbers: Sequence[Ints], data: Bytes, starts: Ints, stops: Ints) -> Ints:
     """Return the checksum of each row: of its whole numbers, as 8 bytes each, and then of its payload."""
-    rows = len(ends) - 1
+    rows = len(starts)
     heads = np.ascontiguousarray(np.array(numbers, "<i8").reshape(len(numbers), rows).T)
     head_bytes = heads.view(np.uint8).reshape(rows, 8 * len(numbers))
-    if rows and len(data) // rows < _SHORT_BYTES:
+    if rows and int((stops - starts).sum()) // rows < _SHORT_BYTES:
         from hyperslab.tensors.layouts import kernels
 
         data = data.view()
         data.flags.writeable = False
-        return np.asarray(kernels.checksums(head_bytes, data, ends, kernels.CHECKSUM_TABLES))
+        return np.asarray(kernels.checksums(head_bytes, data, starts, stops, kernels.CHECKSUM_TABLES))
     import google_crc32c
 
     found = np.empty(rows, np.int64)
     for row in range(rows):
         # The extension takes arrays, also read-only ones, without a copy.
-        found[row] = google_crc32c.extend(crc32c(head_bytes[row]), data[ends[row] : ends[row + 1]])
+        found[row] = google_crc32c.extend(crc32c(head_bytes[row]), data[starts[row] : stops[row]])
     return found
 
 
-def checked_payloads(header: Header, table: pa.Table, columns: Sequence[str]) -> tuple[list[Ints], Bytes, Ints]:
-    """Return the columns of whole numbers, the payloads' bytes and their ends, if all checksums hold."""
-    numbers = [ints_of_column(table, name) for name in columns]
-    data, ends = bytes_of_column(table.column("payload"))
-    stored = ints_of_column(table, "crc")
-    if "nbytes" in table.schema.names and (np.diff(ends) != ints_of_column(table, "nbytes")).any():
+def check_rows(header: Header, rows: Rows, columns: Sequence[str]) -> list[Ints]:
+    """Return the columns of whole numbers, if all checksums hold."""
+    numbers = [rows.column(name) for name in columns]
+    if ((rows.stops - rows.starts) != rows.column("nbytes")).any():
         raise IntegrityError(f"a payload of tensor {header.id!r} has another length than its row says")
-    wrong = np.flatnonzero(row_checksums(numbers, data, ends) != stored)
+    wrong = np.flatnonzero(row_checksums(numbers, rows.data, rows.starts, rows.stops) != rows.column("crc"))
     if len(wrong):
         place = [int(column[wrong[0]]) for column in numbers]
         raise IntegrityError(
-            f"{len(wrong)} of {len(stored)} rows of tensor {header.id!r} are damaged: the first one's checksum does "
+            f"{len(wrong)} of {len(rows)} rows of tensor {header.id!r} are damaged: the first one's checksum does "
             f"not hold ({', '.join(f'{name}={n}' for name, n in zip(columns, place, strict=True))})"
         )
-    return numbers, data, ends
+    return numbers

@@ -24,9 +24,11 @@ from hyperslab.tensors.layouts.encoded import (
     MOST_INDEX_COLUMNS,
     Bounds,
     Encoded,
+    Rows,
     binary_column,
-    checked_payloads,
+    check_rows,
     row_checksums,
+    rows_of,
     schema_of,
 )
 from hyperslab.tensors.values import Header, checked_dtype, checked_shape
@@ -141,7 +143,7 @@ def _tables(x: npt.NDArray[Any], grid: _Grid) -> Iterator[pa.Table]:
         ends = np.concatenate(([0], np.cumsum(grid.sizes(chunks)))) * width
         held = data[first : first + int(ends[-1])]
         places, nbytes = grid.places(chunks), np.diff(ends)
-        crc = row_checksums([*places, nbytes], held, ends)
+        crc = row_checksums([*places, nbytes], held, ends[:-1], ends[1:])
         columns = [*places, nbytes, crc, binary_column(held, ends)]
         yield pa.table(columns, schema_of(*grid.columns, "nbytes", "crc", "payload"))
 
@@ -165,24 +167,30 @@ def prune(header: Header, box: Box) -> list[Bounds]:
     return [dict(zip(grid.columns, ranges or [(0, 0)], strict=True))]
 
 
-def decode(header: Header, table: pa.Table, box: Box) -> npt.NDArray[Any]:
+def decode(header: Header, table: Any, box: Box) -> npt.NDArray[Any]:
     """Put the chunks of `table` together to the cells of a box. It must hold all that `prune` asks for, or more."""
     out = np.empty(box.shape, header.dtype)
     if not box.size:
         return out
     grid = _grid_of(header)
-    (*places, nbytes), data, ends = checked_payloads(header, table, (*grid.columns, "nbytes"))
-    chunks = np.ravel_multi_index(tuple(places), grid.merged) if grid.merged else places[0]
-    if (nbytes != grid.sizes(chunks) * header.dtype.itemsize).any():
-        raise IntegrityError(f"a chunk of tensor {header.id!r} has another length than its place asks for")
     wanted = prod(high - low + 1 for low, high in grid.ranges(box))
-    done = set()
-    for row, chunk in enumerate(chunks.tolist()):
-        if _put(out, header, grid, chunk, data[ends[row] : ends[row + 1]], box):
-            done.add(chunk)
+    done: set[int] = set()
+    for rows in rows_of(table):
+        done.update(_put_rows(out, header, grid, rows, box))
     if len(done) != wanted:
         raise IntegrityError(f"tensor {header.id!r} lacks {wanted - len(done)} of {wanted} chunks that were asked for")
     return out
+
+
+def _put_rows(out: Any, header: Header, grid: _Grid, rows: Rows, box: Box) -> Iterator[int]:
+    """Copy what a box needs from where the payloads lie to the result; give the chunks that had something for it."""
+    *places, nbytes = check_rows(header, rows, (*grid.columns, "nbytes"))
+    chunks = np.ravel_multi_index(tuple(places), grid.merged) if grid.merged else places[0]
+    if (nbytes != grid.sizes(chunks) * header.dtype.itemsize).any():
+        raise IntegrityError(f"a chunk of tensor {header.id!r} has another length than its place asks for")
+    for chunk, start, stop in zip(chunks.tolist(), rows.starts.tolist(), rows.stops.tolist(), strict=True):
+        if _put(out, header, grid, chunk, rows.data[start:stop], box):
+            yield chunk
 
 
 def _put(out: Any, header: Header, grid: _Grid, chunk: int, data: Any, box: Box) -> bool:

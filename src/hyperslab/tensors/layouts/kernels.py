@@ -223,15 +223,25 @@ def _put(out: Any, at: Any, value: Any, bits: Any) -> Any:
 @compiled
 def _peeked(words: Any, at: int) -> Any:
     """Return the 64 bits from one place of a stream on."""
-    word, bit = at >> 6, np.uint64(at & 63)
-    return words[word] >> bit | words[word + 1] << np.uint64(1) << (np.uint64(63) - bit)
+    # Unsigned throughout: signed places would be looked at for being negative, each time.
+    word, bit = np.uint64(at) >> np.uint64(6), np.uint64(at) & np.uint64(63)
+    return words[word] >> bit | words[word + np.uint64(1)] << np.uint64(1) << (np.uint64(63) - bit)
+
+
+@compiled
+def _shift_of(side: int) -> int:
+    """Return the power of two that a number is, or -1."""
+    shift = 0
+    while side >> (shift + 1):
+        shift += 1
+    return shift if side == 1 << shift else -1
 
 
 @compiled
 def read_blocks(  # noqa: C901 - a call for each cell would take longer than all the rest
-    words: Any, ends: Any, counts: Any, origins: Any, inside: Any, last: Any, tables: Any, table_of: Any, escape: int,
-    escape_bits: int, plane_tables: Any, sizes: Any, shifts: Any, axes: Any, low: Any, high: Any, strides: Any,
-    volume: int, value_bits: int, keys: Any, codes: Any, planes: Any,
+    words: Any, starts: Any, stops: Any, counts: Any, origins: Any, inside: Any, last: Any, tables: Any, table_of: Any,
+    escape: int, escape_bits: int, plane_tables: Any, sides: Any, steps: Any, varied: Any, cuts: Any,
+    low: Any, high: Any, strides: Any, volume: int, value_bits: int, keys: Any, codes: Any, planes: Any,
 ) -> int:  # fmt: skip
     """Read the streams of blocks; return how many of their cells are in the box, or -1 - block for one that is damaged.
 
@@ -239,21 +249,26 @@ def read_blocks(  # noqa: C901 - a call for each cell would take longer than all
     `value_bits` is above 0, the code is the lowest bits of the place, else it is apart.
     """
     found = 0
-    inverse = 1.0 / sizes
+    inverse, inverse_step = 1.0 / sides, 1.0 / steps
     one = np.uint64(1)
+    least, most = np.zeros(len(cuts), np.int64), np.zeros(len(cuts), np.int64)
+    shifts = np.array([_shift_of(sides[axis]) for axis in varied])
     for block in range(len(counts)):
-        at, stop = ends[block] * 8, ends[block + 1] * 8
+        at, stop = starts[block] * 8, stops[block] * 8
         place = np.int64(-1)
         table = tables[table_of[block]]
         base = np.int64(0)
         whole = inside[block]
+        for k in range(len(cuts)):
+            least[k] = low[cuts[k]] - origins[block, cuts[k]]
+            most[k] = high[cuts[k]] - origins[block, cuts[k]]
         for axis in range(origins.shape[1]):
             base += (origins[block, axis] - low[axis]) * strides[axis]
         for _ in range(counts[block]):
             if at >= stop:
                 return -1 - block
             held = _peeked(words, at)
-            entry = table[held & np.uint64(4095)]
+            entry = np.int64(table[held & np.uint64(4095)])
             length, open_bits = entry & 15, (entry >> 4) & 63
             value, lead = (entry >> 10) & 31, entry >> 15
             rest = np.int64((held >> np.uint64(length)) & ((one << np.uint64(open_bits)) - one))
@@ -271,18 +286,24 @@ def read_blocks(  # noqa: C901 - a call for each cell would take longer than all
             if place > last[block]:
                 at = stop
                 break
-            key, rest, wanted = base, place, True
-            for k in range(len(axes)):
-                axis = axes[k]
-                if shifts[k] >= 0:
-                    along = rest & (sizes[k] - 1)
-                    rest >>= shifts[k]
-                else:
-                    rest, along = _divided(rest, sizes[k], inverse[k])
-                key += along * strides[axis]
-                if not whole:
-                    wanted = wanted and low[axis] <= origins[block, axis] + along < high[axis]
+            wanted = True
+            if not whole:
+                # Most cells are not wanted: one axis tells, and the others are not looked at.
+                for k in range(len(cuts)):
+                    axis = cuts[k]
+                    along = _divided(place, steps[axis], inverse_step[axis])[0] if steps[axis] > 1 else place
+                    along = _divided(along, sides[axis], inverse[axis])[1]
+                    wanted = wanted and least[k] <= along < most[k]
             if wanted:
+                key, rest = base, place
+                for k in range(len(varied)):
+                    axis = varied[k]
+                    if shifts[k] >= 0:
+                        along = rest & (sides[axis] - 1)
+                        rest >>= shifts[k]
+                    else:
+                        rest, along = _divided(rest, sides[axis], inverse[axis])
+                    key += along * strides[axis]
                 keys[found] = key << value_bits | (value if value_bits else 0)
                 if not value_bits:
                     codes[found] = value
@@ -310,9 +331,9 @@ def _split_keys(keys: Any, value_bits: int, shape: Any, coords: Any, codes: Any)
 
 @compiled
 def read_slabs(
-    words: Any, ends: Any, counts: Any, slabs: Any, origins: Any, inside: Any, last: Any, tables: Any, table_of: Any,
-    escape: int, escape_bits: int, plane_tables: Any, sizes: Any, shifts: Any, axes: Any, low: Any, high: Any,
-    shape: Any, volume: int, value_bits: int, coords: Any, codes: Any, planes: Any,
+    words: Any, starts: Any, stops: Any, counts: Any, slabs: Any, origins: Any, inside: Any, last: Any, tables: Any,
+    table_of: Any, escape: int, escape_bits: int, plane_tables: Any, sides: Any, steps: Any, varied: Any, cuts: Any,
+    low: Any, high: Any, shape: Any, volume: int, value_bits: int, coords: Any, codes: Any, planes: Any,
 ) -> Any:  # fmt: skip
     """Read the blocks of a box, slab by slab along the first axis, and bring their cells into row-major order.
 
@@ -332,9 +353,9 @@ def read_slabs(
     for slab in range(len(slabs) - 1):
         first, stop = slabs[slab], slabs[slab + 1]
         found = read_blocks(
-            words, ends[first : stop + 1], counts[first:stop], origins[first:stop], inside[first:stop],
+            words, starts[first:stop], stops[first:stop], counts[first:stop], origins[first:stop], inside[first:stop],
             last[first:stop], tables, table_of[first:stop], escape, escape_bits, plane_tables,
-            sizes, shifts, axes, low, high, strides, volume, value_bits, buffer, apart, bytes_apart,
+            sides, steps, varied, cuts, low, high, strides, volume, value_bits, buffer, apart, bytes_apart,
         )  # fmt: skip
         if found < 0:
             return found - first
@@ -381,14 +402,14 @@ CHECKSUM_TABLES = _checksum_tables()
 
 
 @compiled
-def checksums(heads: Any, data: Any, ends: Any, tables: Any) -> Any:
+def checksums(heads: Any, data: Any, starts: Any, stops: Any, tables: Any) -> Any:
     """Return the CRC-32C of each row: of its head's bytes, then of its payload's."""
-    rows = len(ends) - 1
+    rows = len(starts)
     found = np.empty(rows, np.int64)
     for row in range(rows):
         crc = np.uint32(0xFFFFFFFF)
         crc = _extended(crc, heads[row], 0, heads.shape[1], tables)
-        found[row] = np.int64(_extended(crc, data, ends[row], ends[row + 1], tables) ^ np.uint32(0xFFFFFFFF))
+        found[row] = np.int64(_extended(crc, data, starts[row], stops[row], tables) ^ np.uint32(0xFFFFFFFF))
     return found
 
 

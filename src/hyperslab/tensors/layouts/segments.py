@@ -21,10 +21,11 @@ from hyperslab.tensors.layouts.axes import fold, folded_box, folded_shape, unfol
 from hyperslab.tensors.layouts.encoded import (
     Bounds,
     Encoded,
+    Rows,
     binary_column,
-    checked_payloads,
-    ints_of_column,
+    check_rows,
     row_checksums,
+    rows_of,
     schema_of,
 )
 from hyperslab.tensors.layouts.streams import pack_values, unpack_values
@@ -64,7 +65,7 @@ def encode_segments(
         layout, tensor.shape, tensor.dtype, tensor.fill, {"axes": list(axes), "nnz": tensor.nnz, **further}, schema,
         _tables(schema, coords, values, places, pack, cells),
         row_group_rows=_GROUP_ROWS, index=("i0", "i1"),
-        encodings=dict.fromkeys(names, "DELTA_BINARY_PACKED"),
+        encodings={**dict.fromkeys(names, "DELTA_BINARY_PACKED"), "payload": "DELTA_LENGTH_BYTE_ARRAY"},
         compression={**dict.fromkeys(names, "ZSTD"), "payload": "NONE"},
     )  # fmt: skip
 
@@ -87,7 +88,7 @@ def _tables(schema: pa.Schema, coords: Ints, values: Any, places: Ints, pack: Pa
         ends = np.cumsum([0, *map(len, payloads)])
         data = np.frombuffer(b"".join(payloads), np.uint8)
         numbers = [first, last, counts, np.diff(ends)]
-        yield pa.table([*numbers, row_checksums(numbers, data, ends), binary_column(data, ends)], schema)
+        yield pa.table([*numbers, row_checksums(numbers, data, ends[:-1], ends[1:]), binary_column(data, ends)], schema)
 
 
 def prune_segments(header: Header, box: Box) -> list[Bounds]:
@@ -101,23 +102,19 @@ def prune_segments(header: Header, box: Box) -> list[Bounds]:
     return [{"i0": (0, high), "i1": (low, prod(shape) - 1)}]
 
 
-def decode_segments(header: Header, table: pa.Table, box: Box, unpack: Unpack, join: Join) -> Coo:
+def decode_segments(header: Header, table: Any, box: Box, unpack: Unpack, join: Join) -> Coo:
     """Return the cells of a box. `unpack` undoes the streams of a segment, `join` makes coordinates of those of all."""
     axes, shape = _axes_of(header)
     bounds = prune_segments(header, box)
     nnz = header.parameters.get("nnz")
-    if bounds and table.num_rows:
-        met = np.ones(table.num_rows, bool)
-        for name, (low, high) in bounds[0].items():
-            met &= (ints_of_column(table, name) >= low) & (ints_of_column(table, name) <= high)
-        table = table if met.all() else table.filter(pa.array(met))
     if not bounds or not nnz:
         return Coo(box.shape, np.empty((len(box.shape), 0), np.int64), np.empty(0, header.dtype), header.fill)
-    (_, _, counts, _), data, ends = checked_payloads(header, table, _COLUMNS)
+    rows = Rows.joined([part.within(bounds[0]) for part in rows_of(table)])
+    _, _, counts, _ = check_rows(header, rows, _COLUMNS)
     folded = folded_box(header.shape, box)
     if folded.shape == shape and counts.sum() != nnz:
         raise IntegrityError(f"tensor {header.id!r} has {nnz} cells, but its rows hold {counts.sum()}")
-    coords, values = _unpacked(header, data, ends, counts, unpack, join, len(shape))
+    coords, values = _unpacked(header, rows, counts, unpack, join, len(shape))
     sizes = np.array([shape[axis] for axis in axes])[:, None]
     if coords.shape != (len(axes), len(values)) or (coords < 0).any() or (coords >= sizes).any():
         raise IntegrityError(f"a segment of tensor {header.id!r} has cells outside of the tensor")
@@ -131,11 +128,11 @@ def decode_segments(header: Header, table: pa.Table, box: Box, unpack: Unpack, j
 
 
 def _unpacked(
-    header: Header, data: Any, ends: Ints, counts: Ints, unpack: Unpack, join: Join, ndim: int
-) -> tuple[Ints, Any]:
+    header: Header, rows: Rows, counts: Ints, unpack: Unpack, join: Join, ndim: int
+) -> tuple[Ints, Any]:  # fmt: skip
     streams, values = [], [np.empty(0, header.dtype)]
     for row, count in enumerate(counts.tolist()):
-        held = data[ends[row] : ends[row + 1]]
+        held = rows.data[rows.starts[row] : rows.stops[row]]
         found, at = unpack(held, 0)
         value, at = unpack_values(held, at, header.dtype)
         if at != len(held) or len(value) != count or len(found[-1]) != count:
