@@ -18,16 +18,17 @@ from hyperslab.layout.encode import split_shard
 from hyperslab.store import memory
 
 # Noise: chunks that cannot be compressed have one length, so that any of them may be taken for another.
-CELLS = np.random.default_rng(1).integers(0, 256, (64, 48), np.uint8)
+CELLS = np.random.default_rng(1).integers(0, 256, (512, 384), np.uint8)
 INDEX = ShardIndex(16, "start", checksum=True)
-BOX = np.s_[3:29, 5:17]
+# Of few chunks: of many, shards are fetched whole, and nothing has to be told.
+BOX = np.s_[3:100, 70:100]
 NUMBERS = count()
 
 
 @pytest.fixture
 def name():
     name = f"told-{next(NUMBERS)}"
-    hs.save(f"memory://{name}/a", CELLS, chunks=(8, 8), shards=(32, 32))
+    hs.save(f"memory://{name}/a", CELLS, chunks=(64, 64), shards=(256, 256))
     return name
 
 
@@ -42,7 +43,7 @@ def lies_elsewhere(name: str, *, order=None, keep: bool = False, cells: np.ndarr
     store = memory(name)
     others = f"{name}-cells"
     if cells is not None:
-        hs.save(f"memory://{others}/a", cells, chunks=(8, 8), shards=(32, 32), overwrite=True)
+        hs.save(f"memory://{others}/a", cells, chunks=(64, 64), shards=(256, 256), overwrite=True)
     for y in range(2):
         for x in range(2):
             key = f"a/c/{y}/{x}"
@@ -74,6 +75,7 @@ def test_chunks_and_indexes_are_asked_for_at_the_same_time(name, session):
     sent(store)
     store.latency_s = 0.02
     explained = array.explain(BOX)
+    assert explained.plan.confirmed
     assert np.array_equal(array[BOX], CELLS[BOX])
     asked = sent(store)
     assert ("a/c/0/0", (0, INDEX.nbytes), False) in asked
@@ -81,7 +83,7 @@ def test_chunks_and_indexes_are_asked_for_at_the_same_time(name, session):
     assert store.most_in_flight == len(asked)
     array[BOX]
     assert sent(store) == []
-    array[10:12, 20:30]  # of the same shard, whose index is known now
+    array[80:90, 150:170]  # of the same shard, whose index is known now
     assert [span for _, span, _ in sent(store) if span == (0, INDEX.nbytes)] == []
 
 
@@ -111,14 +113,14 @@ def test_whatever_comes_first(name, session, late, monkeypatch):
 
 
 def test_zarr_python_writes_in_between(tmp_path, session):
-    hs.save(tmp_path / "b", CELLS, chunks=(8, 8), shards=(32, 32))
+    hs.save(tmp_path / "b", CELLS, chunks=(64, 64), shards=(256, 256))
     name = f"told-{next(NUMBERS)}"
     copy_to_memory(tmp_path / "b", name)
     array = hs.open(f"memory://{name}/b", session=session)
     assert array.source.layout.told is not None
     cells = CELLS.copy()
-    cells[7:40, 9:20] = 1
-    zarr.open_array(str(tmp_path / "b"), mode="r+")[7:40, 9:20] = 1
+    cells[7:320, 72:160] = 1
+    zarr.open_array(str(tmp_path / "b"), mode="r+")[7:320, 72:160] = 1
     copy_to_memory(tmp_path / "b", name)
     check(array, cells)
 
@@ -126,7 +128,7 @@ def test_zarr_python_writes_in_between(tmp_path, session):
 def test_a_shard_that_is_cut_off_or_gone_is_an_error(name, session):
     array = hs.open(f"memory://{name}/a", session=session)
     store = memory(name)
-    store.put("a/c/0/0", bytes(store.get("a/c/0/0").bytes())[:600])
+    store.put("a/c/0/0", bytes(store.get("a/c/0/0").bytes())[:9000])
     with pytest.raises(IntegrityError):
         array[BOX]
     store.delete("a/c/0/0")
@@ -148,7 +150,7 @@ def test_what_is_written_through_a_handle_is_not_told_any_more(name, session):
 @given(st.permutations(range(16)), st.booleans(), st.booleans(), st.booleans())
 def test_any_order_in_any_state_of_the_caches(order, keep, changed, warm):
     name = f"told-{next(NUMBERS)}"
-    hs.save(f"memory://{name}/a", CELLS, chunks=(8, 8), shards=(32, 32))
+    hs.save(f"memory://{name}/a", CELLS, chunks=(64, 64), shards=(256, 256))
     with hs.Session(profile="s3", cache_bytes=1 << 20 if warm else 0) as session:
         array = hs.open(f"memory://{name}/a", session=session)
         cells = np.roll(CELLS, 5, axis=1) if changed else CELLS

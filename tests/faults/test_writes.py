@@ -48,12 +48,13 @@ def test_failed_puts_are_sent_again_and_counted(array, session):
     store.fail(2, on="put")
     array[0:10, 0:10] = 1
     after = session.metrics.snapshot()
-    assert len(store.puts) == 3
-    assert (after.puts - before.puts, after.retries - before.retries) == (3, 2)
+    # The first write takes the lengths of chunks out of the metadata.
+    assert [put.key for put in store.puts] == ["c/0/0", "c/0/0", "c/0/0", "zarr.json"]
+    assert (after.puts - before.puts, after.retries - before.retries) == (4, 2)
     assert after.put_bytes - before.put_bytes == sum(put.nbytes for put in store.puts)
     lookups = after.lookups - before.lookups
     assert after.usd - before.usd == pytest.approx(
-        3 * 0.005 / 1000 + lookups * 0.0004 / 1000 + 0.09e-9 * (after.bytes - before.bytes)
+        4 * 0.005 / 1000 + lookups * 0.0004 / 1000 + 0.09e-9 * (after.bytes - before.bytes)
     )
     assert (array[...][:10, :10] == 1).all()
 
@@ -73,7 +74,7 @@ def test_lost_answer_of_a_conditional_put_is_not_a_conflict(array):
     array, store = faulty(array)
     store.faults.append(Fault("c/0/0", on="put", error=slow_down, after=True))
     array[3, 3] = -1
-    assert [put.if_match is not None for put in store.puts] == [True, True]
+    assert [put.if_match is not None for put in store.puts if put.key == "c/0/0"] == [True, True]
     assert array[3, 3] == -1
     assert array.refresh()[3, 4] == 64
 

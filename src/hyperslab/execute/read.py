@@ -415,8 +415,9 @@ async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) ->
         await (_fetch_and_call(reading, run, fetch, send) if run.plan.calls else fetch())
     except (ConflictError, FormatError, IntegrityError):
         # Perhaps only because the metadata told of other places than those where chunks lie by now.
-        if not recall.doubt():
+        if not run.plan.confirmed:
             raise
+        recall.doubt([run.plan.keys[number] for number in run.plan.confirmed])
         return False
     if recall.mistaken:
         return False

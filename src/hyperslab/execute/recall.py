@@ -1,6 +1,6 @@
 """What earlier reads left at hand: shard indexes and chunks, in memory and on the local disk."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,14 +67,16 @@ class Recall:
             self.tables[key] = table
             self.told.add(key)
 
-    def doubt(self) -> bool:
-        """Do without what was told and not confirmed from here on; False if all that was told was right."""
+    def doubt(self, keys: Iterable[str]) -> None:
+        """Do without what was told from here on, and forget what was seen of these shards: they are looked at anew."""
         self._believes = False
-        for key in self.told:
-            del self.tables[key]
-        wrong = self.mistaken or bool(self.told)
         self.told.clear()
-        return wrong
+        for key in keys:
+            self.tables.pop(key, None)
+            self.etags.pop(key, None)
+            self.sizes.pop(key, None)
+            for snapshot in self.snapshots:
+                snapshot.etags.pop(key, None)
 
     def _pin(self, key: str, file: FileVersion) -> None:
         self.sizes[key] = file.nbytes

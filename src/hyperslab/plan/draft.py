@@ -242,9 +242,11 @@ class Draft:
         unknown = {number: count for number, count in wanted.items() if self._table(layout, number) is None}
         if self.settled:
             return set(unknown)
+        told = {number for number in wanted if self.keys[number] in self.told}
         # Two reads of one shard must agree.
-        wholes = self.wholes.keys() & unknown.keys()
+        wholes = self.wholes.keys() & (unknown.keys() | told)
         if self.choose:
+            wholes |= {n for n in told - self.confirmed.keys() if self._is_cheaper_whole(layout, n, wanted[n])}
             open_choice = {n: unknown[n] for n in unknown if n not in wholes and n not in self.lookups}
             model = (
                 self.model
@@ -253,6 +255,16 @@ class Draft:
             )
             wholes |= choose_wholes(layout, open_choice, model, read.cells * layout.stored.itemsize)
         return wholes
+
+    def _is_cheaper_whole(self, layout: Layout, number: int, wanted: int) -> bool:
+        """Whether one request for all of a shard costs no more than some of its chunks, with the index beside them."""
+        table = self._table(layout, number)
+        if table is None or layout.index is None or self.model.function is not None:
+            return False
+        lengths = table.lengths[table.offsets >= 0]
+        whole, part = int(lengths.sum()), wanted * float(lengths.mean() if len(lengths) else 0.0)
+        both = self.model.cost(2, part + layout.index.nbytes, part)
+        return float(self.model.cost(1, whole + layout.index.nbytes, whole + layout.index.nbytes)) <= float(both)
 
     def _table(self, layout: Layout, number: int) -> ChunkTable | None:
         return self.tables.get(self.keys[number]) if layout.table is None else layout.table
