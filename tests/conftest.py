@@ -12,6 +12,8 @@ from support.seaweed import Seaweed, find_weed
 
 profiles.load()
 scratch.use_memory()
+# netCDF4 would name the folder of its own filters here, which h5py, with another HDF5, fails to use.
+os.environ.setdefault("HDF5_PLUGIN_PATH", "")
 # What a person has measured or priced on this machine must not decide how tests end; children inherit it.
 os.environ["HYPERSLAB_HOME"] = os.path.join(tempfile.gettempdir(), f"hyperslab-no-home-{os.getpid()}")
 

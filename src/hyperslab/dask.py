@@ -9,8 +9,8 @@ are done, the store is asked whether every object is there, and the metadata say
 >>> float(lazy[3, ::2].sum().compute())
 108.0
 >>> doubled = hs.from_dask(lazy * 2, "memory://dask/doubled")
->>> doubled[7, 7]
-np.float64(126.0)
+>>> float(doubled[7, 7])
+126.0
 """
 
 from collections.abc import Mapping, Sequence

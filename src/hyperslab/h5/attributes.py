@@ -23,8 +23,8 @@ class AttributeManager(MutableMapping[str, Any]):
     >>> import hyperslab.h5 as h5py
     >>> f = h5py.File("memory://attributes/doc.h5", "w")
     >>> f.attrs["scale"] = np.float32(0.5)
-    >>> f.attrs["scale"], "offset" in f.attrs
-    (np.float32(0.5), False)
+    >>> f.attrs["scale"].dtype, "offset" in f.attrs
+    (dtype('float32'), False)
     """
 
     def __init__(self, tree: Tree, node: Node) -> None:

@@ -70,8 +70,8 @@ def to_json(value: Any, dtype: Any = None, shape: Any = None) -> tuple[Any, dict
 def from_json(value: Any, note: Mapping[str, Any] | None) -> Any:
     """Return an attribute's value as h5py gives it: NumPy's scalars and arrays, texts as `str`.
 
-    >>> from_json(0.5, {"dtype": "<f4"}), from_json(["a", "b"], None)
-    (np.float32(0.5), array(['a', 'b'], dtype=object))
+    >>> from_json(0.5, {"dtype": "<f4"}).dtype, from_json(["a", "b"], None)
+    (dtype('float32'), array(['a', 'b'], dtype=object))
     """
     try:
         if note is not None:

@@ -43,7 +43,7 @@ def items_of(items: Any) -> Iterator[Item]:
 
 def new_id() -> str:
     """Return an id that nobody else makes; later ones sort after earlier ones, so that files span few of them."""
-    return f"{time.time_ns() // 1_000_000:012x}{secrets.token_hex(10)}"
+    return f"{time.time_ns():016x}{secrets.token_hex(8)}"
 
 
 class Putting:

@@ -164,7 +164,8 @@ def test_workers_share_an_epoch(remote):
         rows = SlabDataset(array_at(remote, "a", session), range(48))
         found = flat(DataLoader(SlabIterable(rows), batch_size=5, num_workers=2, multiprocessing_context="fork"))
         assert sorted(found) == list(range(48))
-        assert len(remote.log) == 12
+        # Different ones: a worker that is slow to start may ask again.
+        assert len({(asked.key, asked.range) for asked in remote.log}) == 12
 
 
 def test_no_worker_is_left_behind(remote):

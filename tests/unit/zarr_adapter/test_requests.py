@@ -58,7 +58,7 @@ def test_near_ranges_are_one_request_and_far_ones_two(fake_s3):
         spans = [(100, 200), (150, 1000), (2000, 2100), (39_000_000, 39_000_100)]
         found = parts(store, [("long", RangeByteRequest(*span)) for span in spans])
         assert found == [data[low:high] for low, high in spans]
-        assert [each.range for each in fake_s3.gets()] == ["bytes=100-2099", "bytes=39000000-39000099"]
+        assert sorted(each.range for each in fake_s3.gets()) == ["bytes=100-2099", "bytes=39000000-39000099"]
 
 
 def test_ranges_of_what_is_short_or_absent(fake_s3):
