@@ -63,8 +63,9 @@ bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; tak
 bench-collections: $(VENV)/.test $(BIN)/redis-server  ## measure small arrays against TileDB, h5py, LMDB and shards, and plans against METIS
 	@$(BIN)/python -m bench.collections $(ARGS)
 
-bench-stencil: $(VENV)/.test  ## measure functions over neighbours against Dask
-	@$(BIN)/python -m bench.stencil $(ARGS)
+bench-stencil: $(VENV)/.test $(VENV)/.spark  ## measure functions over neighbours against Dask and Spark
+	@SPARK_PYTHON=$(VENV)/spark/bin/python $(BIN)/python -m bench.stencil $(ARGS)
+	@$(BIN)/python bench/run.py --only stencil $(ARGS)
 
 bench-tensors: $(VENV)/.test  ## measure tensor tables against files and other stores of tensors
 	@$(BIN)/python -m bench.tensors $(ARGS)
@@ -159,3 +160,9 @@ $(VENV)/.rechunkers: pyproject.toml bench/rechunker.txt | $(BIN)/python
 	@$(BIN)/python -m venv $(VENV)/rechunker
 	@$(VENV)/rechunker/bin/python -m pip install -qq --disable-pip-version-check --no-input -r bench/rechunker.txt
 	@touch $(VENV)/.core $@
+
+$(VENV)/.spark: bench/spark.txt | $(BIN)/python
+	@echo "» installing Spark (once, a minute or two)"
+	@$(BIN)/python -m venv $(VENV)/spark
+	@$(VENV)/spark/bin/python -m pip install -qq --disable-pip-version-check --no-input -r bench/spark.txt
+	@touch $@

@@ -6,7 +6,8 @@ Figures 7 to 10 have no bar: they are read from files that the system holds in m
 8    time to read a chunk with its halo against its shape, where rows lie side by side and where columns do
 9    time to read rows against the width of their halo
 10   all of an array, slab by slab: halo rows carried over, read with each slab, or loaded with their own slabs
-11   the average of a window of 2×2 (and 2×2×2), and Poisson's equation, against Dask and SciPy
+11   the average of a window of 2×2 (and 2×2×2), and Poisson's equation, against Dask and SciPy; both of 1000² cells
+     against Spark, where SPARK_PYTHON names a Python that has it (`make bench-stencil` sees to that)
 
 python -m bench.stencil_figures [--quick]
 """
@@ -16,7 +17,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import json
 import os
+import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 
@@ -27,6 +31,7 @@ from bench.timing import race, seconds_text
 
 SIDE = 8192
 QUICK_SIDE = 2048
+SPARK_SIDE, SPARK_BAR = 1000, 100
 
 
 def paper_figures(quick: bool) -> list[Figure]:
@@ -39,6 +44,7 @@ def paper_figures(quick: bool) -> list[Figure]:
     return [
         *_figure_7(arrays["C"], rounds), *_figure_8(arrays, rounds), *_figure_9(arrays["C"], rounds),
         *_figure_10(arrays["C"], rounds), *_figure_11(side, rounds),
+        *_spark(rounds),
     ]  # fmt: skip
 
 
@@ -193,6 +199,35 @@ def _dask(cells: np.ndarray) -> Callable[[], np.ndarray]:
 
     lazy = da.from_array(cells, chunks=tuple(-(-n // 2) for n in cells.shape))
     return lazy.map_overlap(mean, depth=1, boundary="nearest", dtype=cells.dtype, meta=cells[:0]).compute
+
+
+def _spark(rounds: int) -> list[Figure]:
+    """Compare with Spark's `flatMap` and `reduceByKey`; inner cells are compared, as Spark's way has no edges."""
+    import hyperslab as hs
+    from hyperslab.stencil.examples import poisson_2d
+
+    python = os.environ.get("SPARK_PYTHON")
+    if not python:
+        return [Figure("figure 11: Spark", "", "not measured: SPARK_PYTHON names no Python")]
+    cells = np.random.default_rng(3).random((SPARK_SIDE, SPARK_SIDE))
+    with tempfile.TemporaryDirectory(prefix="hyperslab-spark-") as folder:
+        np.save(f"{folder}/cells.npy", cells)
+        command = [python, str(Path(__file__).with_name("stencil_spark.py")), f"{folder}/cells.npy", folder]
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise SystemExit(f"Spark failed: {done.stderr[-2000:]}")
+        results = {name: np.load(f"{folder}/{name}.npy") for name in ("window", "poisson")}
+    spark = json.loads(done.stdout.splitlines()[-1])
+    calls = {"window": partial(hs.apply, window, cells), "poisson": partial(hs.apply, poisson_2d, cells)}
+    for name, call in calls.items():
+        assert np.allclose(call()[1:-1, 1:-1], results[name][1:-1, 1:-1])
+    ours = {name: timing.best_s for name, timing in race(calls, rounds=rounds).items()}
+    _print("11, Spark", {**spark, **{f"{name}, hyperslab": each for name, each in ours.items()}})
+    names = {"window": "window average", "poisson": "Poisson"}
+    return [
+        at_least(f"figure 11: {names[name]}, {SPARK_SIDE}², against Spark", spark[name] / ours[name], SPARK_BAR)
+        for name in ours
+    ]
 
 
 def _print(name: str, found: dict[str, float]) -> None:

@@ -34,7 +34,7 @@ def test_a_function_of_a_module(run):
 
 
 def test_what_it_would_do(run, tmp_path):
-    done = run("somestencils:right", "in.zarr", "out.zarr", "--explain", "--memory", "2GB", "--stride", "2,2")
+    done = run("somestencils:right", "in.zarr", "out.zarr", "--explain", "--memory", "16GB", "--stride", "2,2")
     assert done.exit_code == 0, done.output
     assert "read twice" in done.stdout
     assert "float32 3×4" in done.stdout

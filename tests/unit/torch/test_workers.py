@@ -1,8 +1,10 @@
 """The loader with worker processes, however they are started: NumPy's cells, one budget, errors as they were raised."""
 
+import gc
 import multiprocessing
 import os
 import warnings
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -147,6 +149,23 @@ def test_an_error_in_a_worker_arrives_whole(remote):
         with pytest.raises((ChunkSizeError, hs.errors.StoreError, hs.errors.IntegrityError)) as failure:
             list(SlabLoader(rows, 4, num_workers=1))
         assert "c/3/0" in str(failure.value)
+
+
+def test_workers_end_with_their_loader_after_an_error(remote):
+    """At once: whoever waits for the garbage collector is not told by PyTorch, and is waited for in vain."""
+    with fast(budget=hs.Budget(requests=4)) as session:
+        rows = SlabDataset(array_at(remote, "a", session), range(48))
+        loader = SlabLoader(rows, 4, num_workers=1, persistent_workers=True)
+        gc.disable()
+        try:
+            with suppress(BudgetError):
+                list(loader)
+                pytest.fail("the budget was not held")
+            assert multiprocessing.active_children()
+            del loader
+            assert not multiprocessing.active_children()
+        finally:
+            gc.enable()
 
 
 def test_uneven_boxes_in_a_worker(remote):
