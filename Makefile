@@ -64,7 +64,7 @@ bench-collections: $(VENV)/.test $(BIN)/redis-server  ## measure small arrays ag
 	@$(BIN)/python -m bench.collections $(ARGS)
 
 bench-stencil: $(VENV)/.test $(VENV)/.spark  ## measure functions over neighbours against Dask and Spark
-	@SPARK_PYTHON=$(VENV)/spark/bin/python $(BIN)/python -m bench.stencil $(ARGS)
+	@SPARK_PYTHON=$(CURDIR)/$(VENV)/spark/bin/python $(BIN)/python -m bench.stencil $(ARGS)
 	@$(BIN)/python bench/run.py --only stencil $(ARGS)
 
 bench-tensors: $(VENV)/.test  ## measure tensor tables against files and other stores of tensors

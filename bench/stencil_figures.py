@@ -212,8 +212,8 @@ def _spark(rounds: int) -> list[Figure]:
     cells = np.random.default_rng(3).random((SPARK_SIDE, SPARK_SIDE))
     with tempfile.TemporaryDirectory(prefix="hyperslab-spark-") as folder:
         np.save(f"{folder}/cells.npy", cells)
-        command = [python, str(Path(__file__).with_name("stencil_spark.py")), f"{folder}/cells.npy", folder]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
+        command = [python, "-m", "bench.stencil_spark", f"{folder}/cells.npy", folder]
+        done = subprocess.run(command, cwd=Path(__file__).parents[1], check=False, capture_output=True, text=True)
         if done.returncode:
             raise SystemExit(f"Spark failed: {done.stderr[-2000:]}")
         results = {name: np.load(f"{folder}/{name}.npy") for name in ("window", "poisson")}

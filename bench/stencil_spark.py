@@ -1,7 +1,7 @@
 """Functions over neighbours by Spark, the way of the paper ArrayUDF: `flatMap` each cell to the groups that it belongs
 to, `reduceByKey` each group to its value. Runs in Spark's own environment; `stencil_figures.py` starts it.
 
-    SPARK_PYTHON stencil_spark.py CELLS.npy RESULT-FOLDER     one JSON line: seconds by function
+    SPARK_PYTHON -m bench.stencil_spark CELLS.npy RESULT-FOLDER     one JSON line: seconds by function
 
 Spark's start, and a first small job by which its workers are started and warm, are not part of the seconds. What is in
 them is what the paper has in them: from cells in Spark's memory to cells of the result in Spark's memory.

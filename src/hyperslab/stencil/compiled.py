@@ -163,10 +163,24 @@ def _parts(cells: int, threads: int) -> int:
 
 
 def _on_threads(run_part: Callable[[int], Exception | None], parts: int, threads: int) -> list[Exception | None]:
-    if parts == 1:
-        return [run_part(0)]
-    with ThreadPoolExecutor(min(parts, threads)) as pool:
-        return list(pool.map(run_part, range(parts)))
+    """Run all parts on so many threads; the calling one, which need not be started, is one of them."""
+    errors: list[Exception | None] = [None] * parts
+    waiting = iter(range(parts))
+
+    def work() -> None:
+        for part in waiting:
+            errors[part] = run_part(part)
+
+    helpers = min(parts, threads) - 1
+    if helpers < 1:
+        work()
+        return errors
+    with ThreadPoolExecutor(helpers) as pool:
+        running = [pool.submit(work) for _ in range(helpers)]
+        work()
+        for each in running:
+            each.result()
+    return errors
 
 
 def _prepared(function: Any, known: dict[int, Any]) -> Any:

@@ -44,6 +44,10 @@ Segments = npt.NDArray[np.int64]
 
 # Where it does no harm, parts and blocks of input are about this large: enough for all threads, and little to wait for.
 _ROOMY_BYTES = 32 << 20
+# Blocks of input that are smaller cost more to ask for than to read: parts are not made so large that only such remain,
+# as far as there is memory: a block need not take more than this share of it.
+_LEAST_BLOCK_BYTES = 4 << 20
+_LEAST_BLOCK_SHARE = 1 / 16
 
 
 class Times(Protocol):
@@ -159,9 +163,8 @@ class _Fitting:
     room_bytes: int
 
     def __call__(self, part: Shape) -> _Rows | None:
-        wanted = self.problem.unit_rows
         found = [rows for depth in (2, 1) if (rows := self._with(part, depth)) is not None]
-        return max(found, key=lambda each: (each.rows >= wanted, each.depth), default=None)
+        return max(found, key=lambda each: each.level, default=None)
 
     def _with(self, part: Shape, depth: int) -> _Rows | None:
         problem, geometry = self.problem, self.problem.geometry
@@ -176,7 +179,9 @@ class _Fitting:
         roomy = max(wanted, _ROOMY_BYTES // row_bytes // wanted * wanted)
         rows = max(1, min(most // wanted * wanted if most >= wanted else most, roomy, length))
         nbytes = out_bytes + edge * row_bytes + depth * (rows + 2 * edge) * row_bytes
-        return _Rows(2 * (rows >= wanted) + (depth == 2), rows, depth, nbytes)
+        least = min(_LEAST_BLOCK_BYTES, int(self.room_bytes * _LEAST_BLOCK_SHARE))
+        enough = rows == length or rows * row_bytes >= least
+        return _Rows(4 * (rows >= wanted) + 2 * (depth == 2) + enough, rows, depth, nbytes)
 
     def least_bytes(self, part: Shape) -> int:
         """Return what a part takes at least: one row of input after the other, one part at a time."""

@@ -74,6 +74,8 @@ def input_rows(stencils: Sequence[StencilType], stride: tuple[int, ...], outputs
     @intrinsic
     def rows(_: Any, table: Any, notes: Any, plane: Any, line: Any) -> Any:
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            if stride[-1] == 1:
+                _use_half_vectors(builder)
             numbers = _Table(context, builder, sig.args[0], args[0], args[2], args[3], ndim)
             indices = numbers.indices(counts_at)
             made = []
@@ -94,6 +96,17 @@ def input_rows(stencils: Sequence[StencilType], stride: tuple[int, ...], outputs
         return result(table, notes, plane, line), generate
 
     return rows
+
+
+def _use_half_vectors(builder: Any) -> None:
+    """Have the loop use vectors of 256 bits where the processor has longer ones.
+
+    Of a cell's neighbours hardly any are aligned: every load of 512 bits then reaches into two lines of the cache, of
+    256 bits every second one. On a processor with both, 5 points took 0.75 of the time. Where cells are left out by a
+    stride, loads are shuffled, and longer ones are better.
+    """
+    # llvmlite knows LLVM's attributes without a value only; what is in the set is printed as it is.
+    set.add(builder.function.attributes, '"prefer-vector-width"="256"')
 
 
 def output_rows(stencils: Sequence[StencilType], outputs: int) -> Any:
