@@ -18,6 +18,8 @@ extensions = ["myst_parser"]
 root_doc = "README"
 exclude_patterns = ["_theme"]
 nitpicky = True
+# Quotes are typed as Python has them.
+smartquotes = False
 
 # Anchors are those of code hosts, for headings of all depths.
 myst_heading_anchors = 4

@@ -254,7 +254,8 @@ def listed(name: str, page: str) -> str:
         # A heading that comes again is numbered.
         target = f"{place}-{seen[place]}" if seen[place] else place
         seen[place] += 1
-        rows.append((f"[`{entry.name}`]({name}#{target})", first_sentence(entry.thing)))
+        # So short that it fits beside its sentence on a phone.
+        rows.append((f"[`{entry.name.removeprefix('hyperslab.')}`]({name}#{target})", first_sentence(entry.thing)))
     return f"## {title['title']}\n\n{table(rows)}"
 
 

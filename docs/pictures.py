@@ -205,7 +205,8 @@ def main() -> None:
     FOLDER.mkdir(exist_ok=True)
     for draw in PICTURES:
         # Without the version of Matplotlib the same picture is the same file.
-        draw().savefig(FOLDER / f"{draw.__name__}.png", dpi=110, metadata={"Software": None})
+        path = FOLDER / f"{draw.__name__}.png"
+        draw().savefig(path, dpi=110, bbox_inches="tight", pad_inches=0.12, metadata={"Software": None})
 
 
 if __name__ == "__main__":
