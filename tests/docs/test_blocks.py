@@ -15,6 +15,7 @@ import io
 import re
 import textwrap
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +106,7 @@ def run_doctest(block: Block, page: str, namespace: dict[str, Any]) -> None:
 def run_page(markdown: str, page: str) -> None:
     blocks = blocks_of(markdown)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, following in zip_longest(blocks, blocks[1:]):
         if block.runs:
             run_block(block, page, namespace, expected_output(markdown, block, following))
 
