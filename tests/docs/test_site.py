@@ -53,7 +53,7 @@ def test_every_public_name_is_in_the_reference(module: str) -> None:
         for name in import_module(module).__all__
         if f"### {shown}.{name}\n" not in text and f"`{name}`" not in REFERENCE["adapters.md"] and name != "errors"
     ]
-    assert not missing
+    assert not missing, f"name them in a place of docs/reference/*.md, then `make docs-reference`: {missing}"
 
 
 def test_every_error_is_in_the_reference() -> None:
@@ -76,7 +76,7 @@ def test_the_navigation_names_every_page_once() -> None:
     tables = load("conf").navigation(readme)
     named = re.findall(r"<([^>]+)>$", tables, flags=re.MULTILINE)
     pages = [str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md") if page.name != "README.md"]
-    assert sorted(named) == sorted(pages)
+    assert sorted(named) == sorted(pages), "each page has one line on docs/README.md, and no line is without its page"
     assert re.findall(r":caption: (\w+)", tables) == ["Start", "Guides", "Understanding", "Reference"]
 
 
