@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format soak bench bench-full bench-collections bench-rechunk bench-stencil bench-tensors micro lab docs-check clean
+.PHONY: help demo test lint format soak bench bench-full bench-collections bench-rechunk bench-stencil bench-tensors micro lab docs docs-check docs-pictures docs-reference clean
 
 help:  ## show this list
 	@echo "Hyperslab: an array store that plans every read."
@@ -78,6 +78,16 @@ micro: $(VENV)/.bench  ## measure single operations against other libraries on t
 
 lab: $(VENV)/.bench  ## measure predictions and plans in a cloud on this machine; takes ten minutes
 	@$(BIN)/python -m bench.lab.programme $(ARGS)
+
+docs: $(VENV)/.docs  ## make the site of the documentation in build/docs; a warning is an error
+	@$(BIN)/python -m sphinx -q -W --keep-going -j auto -b html -d build/doctrees docs build/docs
+	@echo "» build/docs/index.html"
+
+docs-reference: $(VENV)/.test  ## write the reference pages anew from the docstrings
+	@$(BIN)/python docs/docstrings.py
+
+docs-pictures: $(VENV)/.test  ## draw the pictures of the pages anew; look at them afterwards
+	@$(BIN)/python docs/pictures.py
 
 docs-check: $(VENV)/.test  ## run the Python blocks of README.md and docs/, check their links
 	@$(PYTEST) tests/docs $(ARGS)
@@ -141,6 +151,11 @@ $(BIN)/redis-server: | $(BIN)/python
 	    for package in *.deb; do dpkg -x "$$package" .; done && ln -sf redis-check-rdb usr/bin/redis-server && \
 	    { echo '#!/bin/sh'; echo "LD_LIBRARY_PATH='$$(dirname $$PWD/usr/lib/*/libjemalloc.so.2)' exec '$$PWD/usr/bin/redis-server' \"\$$@\""; } > ../bin/redis-server && \
 	    chmod +x ../bin/redis-server || echo "» Redis cannot be fetched: its tests skip (why: $(VENV)/redis/why)"; fi
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	@echo "» installing what makes the site (once, under a minute)"
+	@$(PIP) -e '.[docs]'
+	@touch $(VENV)/.core $@
 
 $(VENV)/.bench: pyproject.toml | $(BIN)/python
 	@echo "» installing Hyperslab and the libraries it is measured against (once, a minute or two)"

@@ -89,11 +89,12 @@ def apply(
 
     A Zarr output that was interrupted is gone on with by calling again.
 
+    >>> import hyperslab as hs
     >>> field = np.array([[0.0, 1.0, 4.0], [9.0, 16.0, 25.0]])
-    >>> apply(lambda s: s(0, 1) - s(0, 0), field, boundary="nearest")
+    >>> hs.apply(lambda s: s(0, 1) - s(0, 0), field, boundary="nearest")
     array([[1., 3., 0.],
            [7., 9., 0.]])
-    >>> float(apply(lambda s: s(0, 0), field, reduce="max"))
+    >>> float(hs.apply(lambda s: s(0, 0), field, reduce="max"))
     25.0
     """
     check_kind("session", session, Session)

@@ -69,12 +69,14 @@ def open(
 
     `url` is a local path, `file://`, `memory://name/…`, `s3://bucket/…`, `az://container/…`, `gs://bucket/…` or
     `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`). `storage_options`
-    are for the store: `endpoint`, `anonymous`, credentials and more.
+    are for the store: `endpoint`, `anonymous`, credentials and more. Only metadata is read. Without a `session` the
+    default one is used. Only Zarr can be changed.
 
     >>> import tempfile
+    >>> import hyperslab as hs
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.save(folder + "/a.npy", np.arange(12).reshape(3, 4))
-    ...     a = open(folder + "/a.npy")
+    ...     a = hs.open(folder + "/a.npy")
     ...     a[1, ::-1]
     array([7, 6, 5, 4])
     """
@@ -114,10 +116,14 @@ def read_many(
 ) -> list[npt.NDArray[Any]]:
     """Read several selections, of one array or many, by one plan for each store.
 
-    The arrays must have been opened in one session: its limits and budget hold for all of them.
+    `pairs` are (array, key); the result is a list of arrays in the same order. The arrays must have been opened in one
+    session: its limits and budget hold for all of them. Options as for `Array.read`, for all of it.
 
-    >>> read_many([])
-    []
+    >>> import hyperslab as hs
+    >>> a = hs.save("memory://many/a", np.arange(12).reshape(3, 4))
+    >>> b = hs.save("memory://many/b", np.arange(5.0))
+    >>> hs.read_many([(a, np.s_[1]), (b, np.s_[::2])])
+    [array([4, 5, 6, 7]), array([0., 2., 4.])]
     """
     wanted = [(array.session, array._result(key)) for array, key in pairs]
     if len({id(session) for session, _ in wanted}) > 1:
@@ -130,7 +136,24 @@ def read_many(
 class Array:
     """An array that is stored elsewhere; what is indexed is read.
 
-    A handle is a snapshot of the array's metadata as of opening; `refresh()` gives a new one.
+    A handle is a snapshot of the array's metadata as of opening; `refresh()` gives a new one. It is made by `open`,
+    `create`, `save`, `copy` and `rechunk`.
+
+    `array[key]` reads cells, `array[key] = values` writes them, broadcast and cast as NumPy does. `shape`, `dtype`,
+    `ndim` and `size` are as in NumPy. `len(array)` and iteration go along the first axis, one read for each step.
+    `np.asarray(array)` reads all of it. `writable` says whether the handle was made or opened to be written. Arrays
+    pickle.
+
+    >>> import hyperslab as hs
+    >>> a = hs.save("memory://doc/array", np.arange(12).reshape(3, 4), dims=["y", "x"], attrs={"units": "m"})
+    >>> a
+    <hyperslab.Array 'memory://doc/array' int64 (3, 4) chunks (3, 4) zarr3>
+    >>> a[1, ::-2], a.points[[0, 2], [1, 3]], a.dims, a.attrs["units"]
+    (array([7, 5]), array([ 1, 11]), ('y', 'x'), 'm')
+    >>> a[:, 0] = -1
+    >>> a.append([[12, 13, 14, 15]])
+    >>> [part.tolist() for part in a.read_boxes([np.s_[3], np.s_[:, 0]])]
+    [[12, 13, 14, 15], [-1, -1, -1, 12]]
     """
 
     def __init__(
@@ -164,7 +187,7 @@ class Array:
 
     @property
     def shards(self) -> tuple[int, ...] | None:
-        """Cells of one object, if objects hold several chunks."""
+        """Cells of one object, if objects hold several chunks; else None."""
         return self.source.layout.object_shape if self.source.layout.index else None
 
     @property
@@ -187,7 +210,7 @@ class Array:
 
     @property
     def dims(self) -> tuple[str | None, ...] | None:
-        """The names of the axes, if the format has them."""
+        """The names of the axes, if the format has them; else None."""
         return self.source.dimension_names
 
     @property
@@ -259,6 +282,11 @@ class Array:
         method    force one: "get" (whole chunks), "merge" (one range per chunk), "fetch" (exactly the needed
                   bytes), "paper" (Algorithm 1 of ArrayMorph), "call" (all cut by the function beside the data)
         deadline  seconds after which DeadlineError is raised
+
+        >>> import hyperslab as hs
+        >>> a = hs.save("memory://doc/read", np.arange(12).reshape(3, 4))
+        >>> a.read(np.s_[1, :3], budget=hs.Budget(bytes=10_000), out=np.zeros(3))
+        array([4., 5., 6.])
         """
         result = self._result(key, out)
         read(self.session, (result.task,), Options(phi, budget, method, deadline))
@@ -297,7 +325,8 @@ class Array:
     def explain(self) -> "_Explain":
         """What a read would send and cost: `print(array.explain[key])`. Reads no cells.
 
-        Sends nothing, but for HDF5: where chunks lie in the file is read when it is needed for the first time.
+        Sends nothing, but for HDF5: where chunks lie in the file is read when it is needed for the first time. Options
+        go into a call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
         """
         return _Explain(self)
 
@@ -388,17 +417,27 @@ class _Resolve:
 
 
 class LazyArray:
-    """A selection of an array that has not been read. Selecting again composes; `read()` reads once."""
+    """A selection of an array that has not been read. Selecting again composes; `read()` reads once.
+
+    `np.asarray(view)` reads, too.
+
+    >>> import hyperslab as hs
+    >>> view = hs.save("memory://doc/lazy", np.arange(24).reshape(4, 6)).lazy[1:][::-2, 3]
+    >>> view.shape, view.read()
+    ((2,), array([21,  9]))
+    """
 
     def __init__(self, array: Array, selection: Selection) -> None:
         self.array, self.selection = array, selection
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The shape of what would be read."""
         return self.selection.shape_of(self.array.dtype)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Its dtype."""
         return self.selection.dtype_of(self.array.dtype)
 
     def __getitem__(self, key: Any) -> "LazyArray":
@@ -465,7 +504,20 @@ def _run(array: Array, selection: Selection | Points, phi: float | None, method:
 
 
 class Group(Mapping[str, "Array | Group"]):
-    """Arrays and groups under names: a mapping, whose members are added by `create`, `save` and `create_group`."""
+    """Arrays and groups under names: a mapping, whose members are added by `create`, `save` and `create_group`.
+
+    `group[name]` opens a member; a path such as "a/b" leads further inside. Where a group has no consolidated
+    metadata, its names are found by listing, and each is looked at.
+
+    >>> import hyperslab as hs
+    >>> group = hs.create_group("memory://doc/group", attrs={"title": "run 3"})
+    >>> _ = group.save("deep/wind", np.zeros((2, 3)))
+    >>> list(group), "deep/wind" in group, group["deep/wind"].shape, group.attrs["title"]
+    (['deep'], True, (2, 3), 'run 3')
+    >>> print(group.tree())
+    deep/
+      wind  float64 (2, 3)
+    """
 
     def __init__(self, source: GroupSource, store: Store, session: Session, *, writable: bool = False) -> None:
         self.source, self.store, self.session, self.writable = source, store, session, writable

@@ -57,6 +57,11 @@ def from_dask(
     Where neither `chunks` nor `shards` are given, blocks of Dask's that are equally large become one object each. Else
     the array is rechunked so that a block is a whole number of objects. With `compute=False` nothing is written yet:
     what is returned gives the written array when it is computed.
+
+    >>> import dask.array as da
+    >>> import hyperslab as hs
+    >>> hs.from_dask(da.ones((40, 60), chunks=(20, 30)), "memory://doc/from_dask", chunks=(20, 30)).chunks
+    (20, 30)
     """
     da = _dask_array()
     if not isinstance(array, da.Array):

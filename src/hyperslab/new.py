@@ -46,6 +46,12 @@ def create(
     dims        names of the axes
     workload    what will be read, as for `hs.advise`: chunks and shards are cut for it
     overwrite   replace what is stored there, with all below it
+
+    >>> import hyperslab as hs
+    >>> a = hs.create("memory://doc/create", (1000, 1000), "i4", chunks=(100, 100), fill_value=-1)
+    >>> a[10, 20:30] = 7
+    >>> a[10, 18:22].tolist()
+    [-1, -1, 7, 7]
     """
     place = _new_place(url, storage_options, session)
     new = NewArray(shape, dtype, chunks, shards, layout, fill_value, dims, attrs)
@@ -87,6 +93,11 @@ def save(
 
     `array` is anything like a NumPy array, also one that is larger than memory (a memory map, an opened array, an h5py
     dataset): it is written part by part. Once all of it is stored, an object that is lost is noticed.
+
+    >>> import numpy as np
+    >>> import hyperslab as hs
+    >>> hs.save("memory://doc/save", np.zeros((300, 400), "i4"), chunks=(100, 100), dims=["y", "x"])
+    <hyperslab.Array 'memory://doc/save' int32 (300, 400) chunks (100, 100) zarr3>
     """
     settings = {
         "chunks": chunks, "shards": shards, "layout": layout, "fill_value": fill_value, "dims": dims, "attrs": attrs,
@@ -103,7 +114,13 @@ def create_group(
     storage_options: Mapping[str, Any] | None = None,
     session: Session | None = None,
 ) -> Group:
-    """Create a Zarr group at `url`."""
+    """Create a Zarr group at `url`, and return it: `group.save` and `group.create` make members.
+
+    >>> import hyperslab as hs
+    >>> run = hs.create_group("memory://doc/create_group", attrs={"title": "run 3"})
+    >>> run.create("counts", (5,), "i8").shape, list(run)
+    ((5,), ['counts'])
+    """
     place = _new_place(url, storage_options, session)
     return Group(place.create_group(attrs, overwrite=overwrite), place.store, place.session, writable=True)
 
@@ -124,6 +141,13 @@ def copy(
 
     `source` is opened already, or a URL. Calling again after an interruption goes on where it was. `progress` is True
     for a bar on the terminal, or a function of (done_bytes, total_bytes). `storage_options` are for `url`.
+
+    >>> import numpy as np
+    >>> import hyperslab as hs
+    >>> a = hs.save("memory://doc/copy", np.arange(6), attrs={"units": "m"})
+    >>> b = hs.copy(a, "memory://doc/copied")
+    >>> b[::2], b.attrs
+    (array([0, 2, 4]), {'units': 'm'})
     """
     place = _new_place(url, storage_options, session)
     found = source if isinstance(source, (Array, Group)) else open(source, session=place.session)
@@ -161,6 +185,14 @@ def rechunk(
     progress      True for a bar on the terminal, or a function of (done_bytes, total_bytes)
     scheduler     a `dask.distributed.Client`, whose workers do it, each within `memory_bytes`
     storage_options   for `url`; without one, for `source`
+
+    >>> import numpy as np
+    >>> import hyperslab as hs
+    >>> a = hs.save("memory://doc/rechunk", np.arange(120).reshape(30, 4), chunks=(10, 4), shards=False)
+    >>> hs.rechunk(a, "memory://doc/rechunked", chunks=(30, 1)).chunks
+    (30, 1)
+    >>> hs.rechunk("memory://doc/rechunk", chunks=(15, 2), shards=False).chunks, hs.sweep("memory://doc/rechunk")
+    ((15, 2), 3)
     """
     limit = parse_bytes(memory_bytes)
     if url is None:
@@ -193,6 +225,11 @@ def seal(
     """Sign the metadata of the array, or of the group and all below it, as it is stored now.
 
     Of arrays, chunks that were never written are written as fill values: from then on one that is gone is an error.
+
+    >>> import hyperslab as hs
+    >>> a = hs.create("memory://doc/seal", (4, 4), "i4", attrs={"units": "m"})
+    >>> hs.seal("memory://doc/seal")[0, 0]
+    np.int32(0)
     """
     place = _new_place(url, storage_options, session)
     return wrap(seal_tree(place), place.store, place.session, writable=True)

@@ -15,6 +15,7 @@ import io
 import re
 import textwrap
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = [page for page in (ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))) if page.exists()]
-MOST_NOT_RUN = 4
+MOST_NOT_RUN = 5
 FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FENCE = re.compile(r"^(?P<indent> *)(?P<fence>`{3,}|~{3,})(?P<info>.*)$")
 
@@ -105,7 +106,7 @@ def run_doctest(block: Block, page: str, namespace: dict[str, Any]) -> None:
 def run_page(markdown: str, page: str) -> None:
     blocks = blocks_of(markdown)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    for block, following in zip(blocks, [*blocks[1:], None], strict=True):
+    for block, following in zip_longest(blocks, blocks[1:]):
         if block.runs:
             run_block(block, page, namespace, expected_output(markdown, block, following))
 

@@ -17,9 +17,13 @@ def prose(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """Return the names of a page's headings in links: small letters, hyphens for blanks, no punctuation."""
+    """Return the names of a page's headings in links: small letters, hyphens for blanks, no punctuation.
+
+    One that comes again is numbered.
+    """
     headings = [heading["text"].lower() for heading in HEADING.finditer(prose(page))]
-    return {re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings}
+    found = [re.sub(r"[^\w\- ]", "", heading).replace(" ", "-") for heading in headings]
+    return {f"{name}-{found[:at].count(name)}" if name in found[:at] else name for at, name in enumerate(found)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -36,5 +40,6 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_anchors_are_as_pages_show_them(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text("# A page\n\n## HDF5: the *index*, of `a` file\n\n```\n# no heading\n```\n", encoding="utf-8")
-    assert anchors(page) == {"a-page", "hdf5-the-index-of-a-file"}
+    text = "# A page\n\n## HDF5: the *index*, of `a` file\n\n```\n# no heading\n```\n\n## A page\n"
+    page.write_text(text, encoding="utf-8")
+    assert anchors(page) == {"a-page", "hdf5-the-index-of-a-file", "a-page-1"}

@@ -65,9 +65,9 @@ def collection(
                 rediss://), "lmdb:path" for a folder of this machine; it is a cache, and may fail or lose them
     tier_bytes  what it may hold, as it counts its memory or its pages (default: 256 MiB)
 
-    >>> import tempfile, numpy as np
+    >>> import tempfile, numpy as np, hyperslab as hs
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     c = collection(folder + "/c", "w-")
+    ...     c = hs.collection(folder + "/c", "w-")
     ...     c.put_many({"a/1": np.arange(3), "a/2": np.eye(2), "b": np.array(5.0)})
     ...     list(c.names("a/")), c["a/1"], len(c)
     (['a/1', 'a/2'], array([0, 1, 2]), 3)
@@ -120,6 +120,16 @@ class Collection:
 
     A handle is a snapshot: it sees the collection as it was when it was opened, or when something was last put through
     it; `refresh()` gives a new one. Names are any texts; they sort by their characters. Every change is all or nothing.
+
+    `c[name]` reads an array, `c[name] = array` stores one, `del c[name]` takes it out. `name in c`, `len(c)` and
+    iteration are of the names.
+
+    >>> import numpy as np
+    >>> import hyperslab as hs
+    >>> c = hs.collection("memory://doc/collection", "w-")
+    >>> c.put_many({"a": np.arange(3), "b": np.eye(2)}, attrs={"a": {"time": 5}})
+    >>> [array.shape for array in c.read_many(["b", "a"])], c.select(time=(0, 10)), "c" in c
+    ([(2, 2), (3,)], ['a'], False)
     """
 
     def __init__(
@@ -322,9 +332,9 @@ class Collection:
         folds       into how many parts the queries are cut, each of which a plan is held against once
         progress    True for a bar on the terminal, or a function of (done, total)
 
-        >>> import tempfile, numpy as np
+        >>> import tempfile, numpy as np, hyperslab as hs
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     c = collection(folder + "/c", "w-")
+        ...     c = hs.collection(folder + "/c", "w-")
         ...     c.put_many({str(i): np.full(500, i) for i in range(64)}, pack_bytes=16_000)
         ...     advice = c.advise(20 * [["1", "20", "40"], ["2", "30", "63"]], pack_bytes=16_000)
         ...     advice.keep, advice.findings.best.touches

@@ -73,8 +73,15 @@ class Ledger:
 class ReadRecord:
     """One read as the workload log sees it: which cells of which array, by which means, at what cost.
 
-    `axes` has (start, count, step) for each axis, or the indices themselves for a list; None for points. Selections
-    that were read by one plan have a record each, and one ledger in common.
+    Selections that were read by one plan have a record each, and one ledger in common.
+
+    url, shape  of the array
+    axes        (start, count, step) for each axis, or the indices themselves for a list; None for points
+    method, chunks, predicted  of the plan: how, how many chunks, and what it was predicted to cost
+    ledger      what was really sent and received, as `Session.metrics` counts it
+    started_at  seconds since 1970
+    process     the number of the process that read
+    error       the name of the error that ended the read; None if it gave all cells
     """
 
     url: str
@@ -86,7 +93,6 @@ class ReadRecord:
     ledger: Ledger
     started_at: float
     process: int
-    # The name of the error that ended the read, None if it gave all cells.
     error: str | None = None
 
 

@@ -63,12 +63,20 @@ class Session:
     sink           called with a ReadRecord after each read, by the thread that reads; what it raises reaches the
                    reader, once the cells are in place and the read is accounted for
 
+    `metrics` counts what its reads have sent and received: `reads`, `requests`, `lookups`, `bytes`, `needed_bytes`,
+    `retries`, `cache_hits`, `seconds`, `usd`; of writes `puts`, `put_bytes`, `deletes`; of calls `calls`, `call_bytes`,
+    `function_s`, `function_gets`, `function_bytes`. `metrics.snapshot()` is a copy. `account.left()` is the `Budget`
+    that is left; without a budget, `account` is None.
+
     It pickles: the copy has the settings, resources of its own, and the budget that is left. A forked child has
     resources of its own, too.
 
-    >>> with Session(phi=100.0, budget=Budget(usd=0.05)) as session:
-    ...     session.metrics.requests
-    0
+    >>> import hyperslab as hs
+    >>> with hs.Session(phi=100.0, budget=hs.Budget(requests=1000)) as session:
+    ...     a = hs.save("memory://doc/session", range(12), session=session)
+    ...     part = a[3:5]
+    ...     session.metrics.reads, session.account.left().requests < 1000
+    (1, True)
     """
 
     def __init__(

@@ -22,7 +22,8 @@ __all__ = ["Measurement", "known_report"]
 class Measurement:
     """A measured store. `print` shows it, `plot()` draws it, `profile` is what sessions use.
 
-    `seconds`, `moved_bytes` (up and down) and `usd` are what measuring took; `notes` say what was cut short.
+    `seconds`, `moved_bytes` (up and down) and `usd` are what measuring took; `notes` say what was cut short. `measure`
+    gives one.
     """
 
     url: str

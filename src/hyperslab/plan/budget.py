@@ -15,8 +15,9 @@ class Budget:
     On a session it holds for all its reads together (seconds: for each), on a read for that read.
     A read that is predicted to go over is refused before its first request.
 
-    >>> Budget(requests=10).exceeded(Estimate(requests=12))
-    'requests: 12 of at most 10'
+    >>> import hyperslab as hs
+    >>> hs.Budget(requests=100, usd=0.01)
+    Budget(requests=100, bytes=None, usd=0.01, seconds=None)
     """
 
     requests: int | None = None
@@ -31,7 +32,11 @@ class Budget:
                 raise InvalidInputError(f"a budget's {field.name} must be 0 or more, not {limit!r}")
 
     def exceeded(self, estimate: Estimate) -> str | None:
-        """Say which limit the estimate goes over, or None."""
+        """Say which limit the estimate goes over, or None.
+
+        >>> Budget(requests=10).exceeded(Estimate(requests=12))
+        'requests: 12 of at most 10'
+        """
         used = (
             ("requests", estimate.all_requests, self.requests),
             ("bytes", estimate.all_bytes, self.bytes),

@@ -58,7 +58,17 @@ class Alternative:
 class Explanation:
     """What a read will send and is predicted to cost. Print it.
 
-    `to_dict()` is the same for programs, `plot()` draws the chunks, `analyze()` reads once and compares.
+    `to_dict()` is the same for programs, `plot()` draws the chunks, `analyze()` reads once and compares. Jupyter shows
+    it as tables. `plan.estimate` has the figures (`requests`, `needed_bytes`, `fetched_bytes`, `lookups`,
+    `lookup_bytes`, `seconds`, `usd`, `exact`; of calls `calls`, `reply_bytes`, `function_bytes`, `function_gets`,
+    `function_s`), `alternatives` those of the other methods, each with `method`, `estimate` and `cost_ratio`.
+
+    >>> import numpy as np
+    >>> import hyperslab as hs
+    >>> a = hs.save("memory://doc/explain", np.zeros((400, 400)), chunks=(100, 100), layout="plain")
+    >>> explanation = a.explain[10:20, 50:150]
+    >>> explanation.method, explanation.plan.estimate.needed_bytes, explanation.analyze().measured.requests
+    ('optimiser', 8000, 2)
     """
 
     url: str
@@ -152,7 +162,11 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Analysis:
-    """An explanation with what the read really took. Print it."""
+    """An explanation with what the read really took. Print it.
+
+    `explanation` is what was predicted, `measured` what happened: `requests`, `lookups`, `bytes`, `retries`,
+    `cache_hits`, `seconds`, `usd`, `calls` and what else `Session.metrics` counts.
+    """
 
     explanation: Explanation
     measured: Measured

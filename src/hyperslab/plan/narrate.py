@@ -210,9 +210,9 @@ def _certainty(plan: Plan) -> str:
     sparse = any(layout.sparse and (plan.direct or not layout.packed) for layout in layouts)
     sent = plan.direct or len(plan.requests)
     if plan.confirmed:
-        which = "it was" if len(plan.confirmed) == 1 else "they were"
+        which = "lies as it was" if len(plan.confirmed) == 1 else "lie as they were"
         index = "index is" if len(plan.confirmed) == 1 else "indexes are"
-        return f"exact, if {say_count(len(plan.confirmed), 'shard')} lies as {which} written: the {index} read along"
+        return f"exact, if {say_count(len(plan.confirmed), 'shard')} {which} written: the {index} read along"
     return "exact if every chunk is stored" if sparse and sent else "exact"
 
 

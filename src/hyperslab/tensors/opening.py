@@ -26,9 +26,9 @@ def tensor_table(
     mode        "a": to be read and changed, the first put makes the table; "r": to be read, it has to be there
     patience_s  how long a commit may be tried, when others commit at the same time
 
-    >>> import tempfile, numpy as np
+    >>> import tempfile, numpy as np, hyperslab as hs
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     t = tensor_table(folder + "/t")
+    ...     t = hs.tensor_table(folder + "/t")
     ...     id = t.put(np.arange(12).reshape(3, 4), metadata={"city": "Rome"})
     ...     t[id][1, ::2], t.list({"city": "Rome"}).column("shape").to_pylist()
     (array([4, 6]), [[3, 4]])

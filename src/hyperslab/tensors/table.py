@@ -42,7 +42,8 @@ class TensorTable:
     """Tensors by their ids, in a Delta table.
 
     A handle is a snapshot: it sees the version that it was opened at, or that its own last change made; `refresh()`
-    gives the latest. Every change is one commit, all or nothing.
+    gives the latest. Every change is one commit, all or nothing. `t[id]` is a `Tensor`, of which slices are read; `del
+    t[id]` takes one out; `id in t`, `len(t)` and iteration are of the ids, sorted.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TensorTable:
 
     @property
     def url(self) -> str:
+        """Where the table is."""
         return self._place.url
 
     @property

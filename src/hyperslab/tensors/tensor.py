@@ -20,7 +20,10 @@ SPARSE = "sparse"
 
 
 class Tensor:
-    """A tensor at one version of its table. Slices are read when they are taken."""
+    """A tensor at one version of its table. Slices are read when they are taken: `tensor[key]`.
+
+    `shape`, `dtype` and `layout` are as it was put, `id` is its name, `header` has all of these.
+    """
 
     __slots__ = ("_place", "_snapshot", "header")
 

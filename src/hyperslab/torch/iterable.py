@@ -33,8 +33,9 @@ class SlabIterable(IterableDataset[Any]):
                     the start of an epoch is always of the array's start. For more randomness take a SlabLoader with
                     shuffle="blocks"
     memory_bytes    what is read at a time, and read ahead; samples that wait for another chunk come on top
-    num_replicas    ranks that train together (default: as torch.distributed says, if it is in use); each gets a run of
-    rank            samples, all equally many: at the end some come twice, as with DistributedSampler
+    num_replicas, rank  how many ranks train together, and which this is (default: as torch.distributed says, if it is
+                    in use); each gets a run of samples, all equally many: at the end some come twice, as with
+                    DistributedSampler
 
     Every chunk that a sample needs is fetched and decoded once per epoch. The samples are cut into runs for ranks and
     for the workers of the DataLoader: a chunk where two runs meet is read for both.

@@ -36,7 +36,7 @@ class SlabLoader:
                     (default: 256 MiB, but at least one batch for each worker). Every worker also has a cache and
                     buffers, as the arrays' session says
     seed            decides the order, with the epoch (default: drawn from PyTorch's generator)
-    drop_last, pin_memory, timeout, worker_init_fn, multiprocessing_context, persistent_workers: as DataLoader has them
+    drop_last, pin_memory, timeout, worker_init_fn, multiprocessing_context, persistent_workers  as for DataLoader
 
     Several batches at a time are read by one plan (a window), so chunks that they share are fetched and decoded once.
     Workers may be started by fork, spawn or forkserver. They get equal shares of the session's budget; what they used

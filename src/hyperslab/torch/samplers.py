@@ -47,8 +47,9 @@ class BlockSampler(Sampler[int]):
     dataset       the SlabDataset whose samples are drawn
     blocks        chunks in a group
     seed          decides the order, with the epoch (`set_epoch`, which SlabLoader calls)
-    num_replicas  ranks that train together (default: as torch.distributed says, if it is in use); each gets a run of
-    rank          the order, all equally long: at the end some samples come twice, as with DistributedSampler
+    num_replicas, rank  how many ranks train together, and which this is (default: as torch.distributed says, if it is
+                  in use); each gets a run of the order, all equally long: at the end some samples come twice, as with
+                  DistributedSampler
 
     >>> import hyperslab as hs
     >>> cells = hs.save("memory://torch/cells", np.arange(12), chunks=(4,))
