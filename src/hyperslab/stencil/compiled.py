@@ -8,7 +8,6 @@ is kept in the process only: numba's cache on disk never finds functions whose c
 # mypy: allow-untyped-calls, allow-untyped-decorators
 import types as python_types
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -18,6 +17,7 @@ from numba import njit, types
 from numba.core.dispatcher import Dispatcher
 
 from hyperslab.errors import StencilError
+from hyperslab.execute.threads import on_threads
 from hyperslab.stencil.identity import constants_of
 from hyperslab.stencil.numba_types import driving
 from hyperslab.stencil.numba_types.cell import Strong, Table
@@ -63,7 +63,7 @@ class Compiled:
         def run_part(part: int) -> Exception | None:
             return self._run_box(table, notes[part], box_of(part))
 
-        errors = _on_threads(run_part, parts, threads)
+        errors = on_threads(run_part, parts, threads)
         # What was read beyond the halo is not what is there, so an error may come from that.
         escape = self._escape(notes, inputs)
         failed = next((part for part, error in enumerate(errors) if error is not None), None)
@@ -160,27 +160,6 @@ def _parts(cells: int, threads: int) -> int:
     return (
         workers if workers == 1 else max(workers, min(threads * _MOST_PARTS_PER_THREAD, cells // _LEAST_CELLS_PER_PART))
     )
-
-
-def _on_threads(run_part: Callable[[int], Exception | None], parts: int, threads: int) -> list[Exception | None]:
-    """Run all parts on so many threads; the calling one, which need not be started, is one of them."""
-    errors: list[Exception | None] = [None] * parts
-    waiting = iter(range(parts))
-
-    def work() -> None:
-        for part in waiting:
-            errors[part] = run_part(part)
-
-    helpers = min(parts, threads) - 1
-    if helpers < 1:
-        work()
-        return errors
-    with ThreadPoolExecutor(helpers) as pool:
-        running = [pool.submit(work) for _ in range(helpers)]
-        work()
-        for each in running:
-            each.result()
-    return errors
 
 
 def _prepared(function: Any, known: dict[int, Any]) -> Any:

@@ -20,6 +20,7 @@ Codes are the tensor's, not the block's, so a block may be small; there is one f
 tells. So a block of a few hundred cells costs its cells and some twenty bytes.
 """
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hyperslab.errors import IntegrityError, InvalidInputError, MetadataError
+from hyperslab.execute.threads import on_threads
 from hyperslab.selection import Box
 from hyperslab.tensors.layouts import prefix
 from hyperslab.tensors.layouts.axes import fold, folded_box, folded_shape, unfold
@@ -56,6 +58,8 @@ _MOST_DIRECT = 8
 # Below so many cells, several codes cost more than they save.
 _CELLS_FOR_CODES = 1 << 16
 _GROUP_BYTES = 128 << 10
+# Starting a thread takes as long as reading about so many cells.
+_CELLS_FOR_THREADS = 1 << 15
 # Distances have so many symbols.
 SYMBOLS = 8 + 4 * 46
 
@@ -361,6 +365,7 @@ def _cells(header: Header, plan: _Plan, box: Box, places: Ints, counts: Ints, ro
     cuts = varied[((low > 0) | (high < np.array(plan.shape)))[varied]]
     sides = np.array(plan.block, np.int64)
     tables, table_of = _read_tables(header, plan, counts)
+    plane_tables = _plane_tables(plan)
     bits = plan.value_bits if (box.size << plan.value_bits) < 2**63 else 0
     total = int(counts.sum())
     coords = np.empty((len(box.shape), total), np.int64)
@@ -371,22 +376,48 @@ def _cells(header: Header, plan: _Plan, box: Box, places: Ints, counts: Ints, ro
     words[-3:] = 0
     words.view(np.uint8)[: stop - first] = rows.data[first:stop]
     slabs = np.append(np.flatnonzero(np.diff(places[:, 0], prepend=-1)), len(counts))
-    found = kernels.read_slabs(
-        words, rows.starts - first, rows.stops - first, counts.copy(), slabs, origins, inside, last, tables, table_of,
-        plan.direct - 1 if plan.escape_bits else -1, plan.escape_bits, _plane_tables(plan),
-        sides, strides, varied, cuts, low, high, np.array(box.shape), plan.volume, bits, coords, codes, planes,
-    )  # fmt: skip
-    if found < 0:
-        place = tuple(places[-1 - found].tolist())
+    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    parts = _even_parts(before[slabs])
+
+    def read(part: int) -> int:
+        """Read some slabs; their cells go to where they would be if all of those before were in the box."""
+        edges = slabs[parts[part] : parts[part + 1] + 1]
+        rows_of_part, to = slice(edges[0], edges[-1]), slice(before[edges[0]], before[edges[-1]])
+        found = kernels.read_slabs(
+            words, (rows.starts - first)[rows_of_part], (rows.stops - first)[rows_of_part],
+            counts[rows_of_part].copy(), edges - edges[0], origins[rows_of_part], inside[rows_of_part],
+            last[rows_of_part], tables, table_of[rows_of_part], plan.direct - 1 if plan.escape_bits else -1,
+            plan.escape_bits, plane_tables, sides, strides, varied, cuts, low, high, np.array(box.shape), plan.volume,
+            bits, coords[:, to], codes[to], planes[to],
+        )  # fmt: skip
+        return int(found if found >= 0 else found - edges[0])
+
+    founds = on_threads(read, len(parts) - 1, os.cpu_count() or 1)
+    damaged = next((found for found in founds if found < 0), None)
+    if damaged is not None:
+        place = tuple(places[-1 - damaged].tolist())
         raise IntegrityError(f"the block of tensor {header.id!r} at {place} is not a stream of its cells")
+    kept = [slice(at, at + found) for at, found in zip(before[slabs[parts[:-1]]].tolist(), founds, strict=True)]
+    found = sum(founds)
     if found < total:
-        coords = coords[:, :found].copy()
+        coords = np.concatenate([coords[:, each] for each in kept], axis=1)
+        codes, planes = (np.concatenate([column[each] for each in kept]) for column in (codes, planes))
     if plan.palette is None:
-        return Coo(box.shape, coords, planes[:found].view(header.dtype).reshape(-1), header.fill)
-    codes = codes[:found]
+        return Coo(box.shape, coords, planes.view(header.dtype).reshape(-1), header.fill)
     if int(codes.max(initial=0)) >= len(plan.palette):
         raise IntegrityError(f"a block of tensor {header.id!r} names a value that is not in its palette")
     return Coo(box.shape, coords, plan.palette.take(codes), header.fill)
+
+
+def _even_parts(before: Ints) -> Ints:
+    """Return where parts of slabs begin and where the last ends: one for each processor, of about as many cells.
+
+    `before` says how many cells lie before each slab, and how many there are.
+    """
+    cells, slabs = int(before[-1]), len(before) - 1
+    parts = max(1, min(os.cpu_count() or 1, slabs, cells // _CELLS_FOR_THREADS))
+    edges = np.searchsorted(before, cells * np.arange(1, parts) // parts)
+    return np.unique(np.concatenate([[0], edges, [slabs]]))
 
 
 def _read_tables(header: Header, plan: _Plan, counts: Ints) -> tuple[npt.NDArray[np.uint32], Ints]:

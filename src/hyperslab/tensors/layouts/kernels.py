@@ -249,9 +249,12 @@ def read_blocks(  # noqa: C901 - a call for each cell would take longer than all
     `value_bits` is above 0, the code is the lowest bits of the place, else it is apart.
     """
     found = 0
-    inverse, inverse_step = 1.0 / sides, 1.0 / steps
+    inverse = 1.0 / sides
     one = np.uint64(1)
     least, most = np.zeros(len(cuts), np.int64), np.zeros(len(cuts), np.int64)
+    # After so many places, cells begin anew along an axis.
+    period = np.array([steps[axis] * sides[axis] for axis in cuts], np.int64)
+    inverse_period = 1.0 / period
     shifts = np.array([_shift_of(sides[axis]) for axis in varied])
     for block in range(len(counts)):
         at, stop = starts[block] * 8, stops[block] * 8
@@ -260,8 +263,8 @@ def read_blocks(  # noqa: C901 - a call for each cell would take longer than all
         base = np.int64(0)
         whole = inside[block]
         for k in range(len(cuts)):
-            least[k] = low[cuts[k]] - origins[block, cuts[k]]
-            most[k] = high[cuts[k]] - origins[block, cuts[k]]
+            least[k] = (low[cuts[k]] - origins[block, cuts[k]]) * steps[cuts[k]]
+            most[k] = (high[cuts[k]] - origins[block, cuts[k]]) * steps[cuts[k]]
         for axis in range(origins.shape[1]):
             base += (origins[block, axis] - low[axis]) * strides[axis]
         for _ in range(counts[block]):
@@ -290,9 +293,7 @@ def read_blocks(  # noqa: C901 - a call for each cell would take longer than all
             if not whole:
                 # Most cells are not wanted: one axis tells, and the others are not looked at.
                 for k in range(len(cuts)):
-                    axis = cuts[k]
-                    along = _divided(place, steps[axis], inverse_step[axis])[0] if steps[axis] > 1 else place
-                    along = _divided(along, sides[axis], inverse[axis])[1]
+                    along = _divided(place, period[k], inverse_period[k])[1] if period[k] < volume else place
                     wanted = wanted and least[k] <= along < most[k]
             if wanted:
                 key, rest = base, place
