@@ -35,7 +35,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Described:
-    """What is recorded of a layout, under the same names: without the table of a file's chunks."""
+    """What is recorded of a layout, under the same names: without the table of a file's chunks, or references."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -47,7 +47,7 @@ class Described:
 
 def light_layout(layout: Layout) -> Layout | Described:
     """Return what is recorded of a layout."""
-    if layout.table is None:
+    if layout.table is None and layout.references is None:
         return layout
     return Described(layout.shape, layout.dtype, layout.chunks, layout.stored, layout.object_shape)
 

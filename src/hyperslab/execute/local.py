@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ConflictError, NotFoundError, StoreNotFoundError
+from hyperslab.errors import ChunkSizeError, ConflictError, NotFoundError, StoreNotFoundError
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
-from hyperslab.execute.place import check_size, chunk_view, lost, place_bytes, place_chunk
+from hyperslab.execute.place import check_size, check_whole, chunk_view, lost, nowhere, place_bytes, place_chunk
 from hyperslab.execute.run import Job
 from hyperslab.execute.session import closed_meanwhile
+from hyperslab.layout import WHOLE, Layout
 from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Mapped, Reply
-from hyperslab.store.base import changed
+from hyperslab.store.base import changed, too_short
 
 __all__ = ["map_pieces", "run_jobs"]
 
@@ -53,7 +54,7 @@ def map_pieces(
     def one(item: tuple[int, tuple[int, ...]]) -> None:
         mapped = _map_piece(store, pieces, item[0], item[1], target)
         if mapped is not None and watch:
-            _check_unwritten(store, pieces.layout.keys.key(item[1]), mapped)
+            _check_unwritten(store, _key_of(pieces.layout, item[1]), mapped)
         if mapped is not None and release:
             mapped.release()
 
@@ -72,23 +73,25 @@ def _map_piece(
 ) -> Mapped | None:
     """Copy one piece; return the mapping that it came out of, if any."""
     layout = pieces.layout
-    key, base = layout.keys.key(coords), layout.base
-    if layout.table is not None:
-        base = int(layout.table.offsets[layout.inner_of(coords)])
-        if base < 0:
-            target[pieces.target(piece)] = layout.fill
-            return None
+    key, base = _key_of(layout, coords), _base_of(layout, coords)
+    if base < 0:
+        target[pieces.target(piece)] = layout.fill
+        return None
     try:
         if _read_run(store, pieces, piece, key, base, target):
             return None
         mapped = store.map(key)
     except NotFoundError:
         _check_root(store)
+        if layout.references is not None:
+            raise nowhere(key) from None
         if layout.complete or not layout.sparse:
             raise lost(layout, key) from None
         target[pieces.target(piece)] = layout.fill
         return None
     check_size(layout, mapped.nbytes, key)
+    if layout.references is not None:
+        _check_reference(layout, coords, mapped)
     if layout.file is not None and layout.file.etag != mapped.etag:
         raise changed(f"file {key!r}")
     data = mapped.bytes
@@ -96,6 +99,36 @@ def _map_piece(
         data = data[base : base + layout.chunk_nbytes]
     place_chunk(pieces, piece, target, chunk_view(layout, data))
     return mapped
+
+
+def _key_of(layout: Layout, coords: tuple[int, ...]) -> str:
+    return layout.keys.key(coords) if layout.references is None else layout.home_of(coords)[0]
+
+
+def _base_of(layout: Layout, coords: tuple[int, ...]) -> int:
+    """Return where a plain chunk starts in its file; -1 if it is not stored."""
+    if layout.table is not None:
+        return int(layout.table.offsets[layout.inner_of(coords)])
+    if layout.references is not None:
+        place = layout.references.find(layout.inner_of(coords))
+        return place[1] if isinstance(place, tuple) else -1
+    return layout.base
+
+
+def _check_reference(layout: Layout, coords: tuple[int, ...], mapped: Mapped) -> None:
+    """Refuse a file that ends before the chunk that is said to lie in it, or is of another version."""
+    references, inner, nbytes = layout.references, layout.inner_of(coords), layout.chunk_nbytes
+    place = None if references is None else references.find(inner)
+    if references is None or not isinstance(place, tuple):
+        return
+    key, base, length = place
+    check_whole(layout, inner, mapped.nbytes)
+    if length not in (WHOLE, nbytes):
+        raise ChunkSizeError(key, length, nbytes)
+    if base + nbytes > mapped.nbytes:
+        raise too_short(f"file {key!r}", (base, base + nbytes), mapped.nbytes)
+    if references.etags.get(key, mapped.etag) != mapped.etag:
+        raise changed(f"file {key!r}")
 
 
 def _check_unwritten(store: LocalStore, key: str, mapped: Mapped) -> None:
@@ -121,6 +154,8 @@ def _read_run(store: LocalStore, pieces: Pieces, piece: int, key: str, base: int
     """
     layout = pieces.layout
     if pieces.cells * layout.stored.itemsize < _RUN_BYTES or not isinstance(pieces, BoxPieces):
+        return False
+    if layout.references is not None:  # which a mapping is checked against
         return False
     start, nbytes = pieces.one_run(piece)
     if nbytes < _RUN_BYTES:

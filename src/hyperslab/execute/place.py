@@ -8,13 +8,25 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import ChunkSizeError, IntegrityError
-from hyperslab.layout import Layout
+from hyperslab.errors import ChunkSizeError, IntegrityError, InternalError
+from hyperslab.layout import WHOLE, Layout
 from hyperslab.plan import BoxPieces, Pieces, PointPieces
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.selection import AxisParts, boxes_of_run
 
-__all__ = ["Routes", "check_size", "chunk_view", "lost", "place_bytes", "place_cells", "place_chunk", "routes_of"]
+__all__ = [
+    "Routes",
+    "check_size",
+    "check_whole",
+    "chunk_view",
+    "inline_chunk",
+    "lost",
+    "nowhere",
+    "place_bytes",
+    "place_cells",
+    "place_chunk",
+    "routes_of",
+]
 
 Array = npt.NDArray[Any]
 
@@ -32,6 +44,33 @@ def check_size(layout: Layout, nbytes: int, key: str) -> None:
     expected = layout.base + layout.chunk_nbytes
     if not layout.packed and nbytes != expected and (layout.sparse or nbytes < expected):
         raise ChunkSizeError(key, nbytes, expected)
+
+
+def check_whole(layout: Layout, inner: int, nbytes: int) -> None:
+    """Refuse a plain chunk that is referred to as a whole object, if that has another size."""
+    place = None if layout.references is None else layout.references.find(inner)
+    if isinstance(place, tuple) and place[2] == WHOLE and nbytes != layout.chunk_nbytes:
+        raise ChunkSizeError(place[0], nbytes, layout.chunk_nbytes)
+
+
+def inline_chunk(layout: Layout, inner: int) -> Array:
+    """Return the cells of a chunk whose bytes are among the references."""
+    stored = None if layout.references is None else layout.references.find(inner)
+    if not isinstance(stored, bytes):
+        raise InternalError(f"chunk {inner} is not among the references")
+    name = f"among the references, number {inner}"
+    if layout.decoder is not None:
+        return layout.decoder.decode(memoryview(stored), name)
+    if len(stored) != layout.chunk_nbytes:
+        raise ChunkSizeError(name, len(stored), layout.chunk_nbytes)
+    return chunk_view(layout, np.frombuffer(stored, np.uint8))
+
+
+def nowhere(key: str) -> IntegrityError:
+    """Return the error for a reference to an object that is not there."""
+    return IntegrityError(
+        f"object {key!r} is not there, though chunks of the array are said to lie in it; was it moved or deleted?"
+    )
 
 
 def lost(layout: Layout, key: str) -> IntegrityError:

@@ -42,6 +42,7 @@ from hyperslab.plan import (
 from hyperslab.selection import Points, Selection, Span
 from hyperslab.store import LocalStore, Reply, Store
 from hyperslab.store.call import shrink_of
+from hyperslab.store.routing import route
 
 __all__ = ["Options", "ReadTask", "aread", "plan_reads", "read"]
 
@@ -131,6 +132,8 @@ class _Reading:
             self.options.method is None
             and isinstance(self.store, LocalStore)
             and all([task.layout.decoder is None and task.layout.index is None for task in self.tasks])
+            # Bytes among references are in no file; planned, they cost nothing.
+            and not any([task.layout.references is not None and task.layout.references.inline for task in self.tasks])
         )
 
     def make_plan(self, *, settled: bool = False) -> Plan:
@@ -249,6 +252,8 @@ class _Reading:
         """Serve what is in the cache or not stored at all; each of several lanes does its part."""
         for owner in run.plan.absent[lane::lanes]:
             run.fill(owner)
+        for owner in run.plan.inline[lane::lanes]:
+            run.place_inline(owner)
         for owner in run.plan.cached[lane::lanes]:
             self.clock.check()
             chunk = self.recall.chunk(run.layout_of(owner), *run.where(owner))
@@ -300,6 +305,7 @@ async def aread(session: Session, tasks: Sequence[ReadTask], options: Options) -
 def _begin(session: Session, tasks: Sequence[ReadTask], options: Options) -> list[_Reading]:
     """Return the reads, one for each store; where there are several, all are admitted before one is begun."""
     session.check_open()
+    tasks = _routed(tasks)
     own = None if options.budget is None else Account(options.budget)
     readings = [_Reading.of(session, group, options, own) for group in _by_store(tasks)]
     try:
@@ -335,7 +341,7 @@ def _sum(ledgers: list[Ledger]) -> Ledger:
 def plan_reads(session: Session, tasks: Sequence[ReadTask], options: Options) -> Plan:
     """Return the plan of tasks that all read one store; nothing is sent."""
     session.check_open()
-    return _Reading.of(session, tasks, options).make_plan()
+    return _Reading.of(session, _routed(tasks), options).make_plan()
 
 
 def _read_local(reading: _Reading) -> None:
@@ -512,6 +518,19 @@ def _needed(reading: _Reading) -> int:
 
 def _bytes_of(pieces: Pieces) -> int:
     return pieces.cells * pieces.layout.stored.itemsize
+
+
+def _routed(tasks: Sequence[ReadTask]) -> Sequence[ReadTask]:
+    """Return the tasks with the stores that their references lead to."""
+    return [_follow(task) for task in tasks] if any([task.layout.references for task in tasks]) else tasks
+
+
+def _follow(task: ReadTask) -> ReadTask:
+    references = task.layout.references
+    if references is None:
+        return task
+    store, keys = route(task.store, references.keys)
+    return replace(task, store=store, layout=replace(task.layout, references=references.with_keys(keys)))
 
 
 def _by_store(tasks: Sequence[ReadTask]) -> Iterable[Sequence[ReadTask]]:

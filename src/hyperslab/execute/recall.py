@@ -49,6 +49,8 @@ class Recall:
             layout = pieces.layout
             if layout.file is not None:
                 self._pin(layout.keys.key(()), layout.file)
+            if layout.references is not None:
+                self.etags.update(layout.references.etags)
             if layout.index is None:
                 continue
             for coords in {layout.object_of(chunk) for chunk in pieces.chunks()}:
@@ -151,12 +153,12 @@ class Recall:
         for pieces in reads:
             layout = pieces.layout
             for chunk in pieces.chunks() if layout.decoder is not None else ():
-                key = layout.keys.key(layout.object_of(chunk))
-                if key in self._last_etags or any(key in snapshot.etags for snapshot in self.snapshots):
+                key, inner = layout.home_of(chunk)
+                if not key or key in self._last_etags or any(key in snapshot.etags for snapshot in self.snapshots):
                     continue
                 etag = disk.last_etag(address, key)
-                inner = layout.inner_of(chunk) if layout.packed else 0
-                if etag is not None and disk.has(address, key, etag, inner):
+                slot = layout.slot_of(inner) if layout.packed else 0
+                if etag is not None and disk.has(address, key, etag, slot):
                     self._last_etags[key] = etag
                     yield Job(-1, key, (0, 1), 1, lookup=True)
 
@@ -175,7 +177,7 @@ class Recall:
         return etag
 
 
-def _name(layout: Layout, key: str, slot: int) -> Hashable:
+def _name(layout: Layout, key: str, slot: int | str) -> Hashable:
     """Name a chunk: arrays of one file have the object in common, so that its number there is not enough."""
     return key, slot, layout.stored, layout.chunks, layout.order
 

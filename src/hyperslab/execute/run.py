@@ -15,7 +15,18 @@ import numpy.typing as npt
 from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
-from hyperslab.execute.place import Routes, check_size, chunk_view, lost, place_bytes, place_chunk, routes_of
+from hyperslab.execute.place import (
+    Routes,
+    check_size,
+    check_whole,
+    chunk_view,
+    inline_chunk,
+    lost,
+    nowhere,
+    place_bytes,
+    place_chunk,
+    routes_of,
+)
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import Plan
@@ -95,7 +106,7 @@ class Run:
         self.gone: set[int] = set()
         self.disk = disk
         # Chunks of shards of which it is not certain that they lie where they were read: kept once it is.
-        self._kept_later: list[tuple[Job, Reply, Layout, int, npt.NDArray[Any], Bytes]] = []
+        self._kept_later: list[tuple[Job, Reply, Layout, int | str, npt.NDArray[Any], Bytes]] = []
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
         self._coords: dict[int, list[tuple[int, ...]]] = {}
@@ -124,7 +135,8 @@ class Run:
         for number in plan.wholes:
             read, _ = plan.read_of(plan.wholes[number][0])
             layout = plan.reads[read].layout
-            nbytes = layout.chunk_nbytes * prod(layout.chunks_per_object)
+            # What is referred to as a whole object is one chunk.
+            nbytes = layout.chunk_nbytes * (1 if layout.references is not None else prod(layout.chunks_per_object))
             yield Job(number, plan.keys[number], None, nbytes, self._pinned(number), encoded=True)
         requests = plan.requests
         if not len(requests):
@@ -192,6 +204,8 @@ class Run:
         with self._lock:
             if job.number in self.gone:
                 return
+            if self._is_referenced(job):
+                raise nowhere(job.key)
             # An answer, or the index that told where to look, has been seen.
             indexed = isinstance(job.span, tuple) and self._layout_of(job).packed
             if indexed or job.key in self.etags or job.key in self.sizes:
@@ -201,6 +215,11 @@ class Run:
         owners = {*self.plan.needs.owners[rows].tolist(), *self.plan.wholes.get(job.number, ())}
         for owner in owners:
             self.fill(owner, job.key)
+
+    def _is_referenced(self, job: Job) -> bool:
+        owners = self.plan.wholes.get(job.number) if job.span is None else None
+        layout = self._layout_of(job) if owners is None else self.layout_of(owners[0])
+        return layout.references is not None
 
     def _layout_of(self, job: Job) -> Layout:
         """The layout of the array that a range was asked for."""
@@ -214,6 +233,11 @@ class Run:
             raise lost(pieces.layout, key or self.where(owner)[0])
         self.targets[read][pieces.target(piece)] = pieces.layout.fill
 
+    def place_inline(self, owner: int) -> None:
+        """Put a chunk into the result whose bytes are among the references."""
+        layout, inner = self.layout_of(owner), self._inner_of(owner)
+        self.place(owner, inline_chunk(layout, inner))
+
     def place(self, owner: int, chunk: npt.NDArray[Any]) -> None:
         """Copy an owner's cells out of its decoded chunk."""
         read, piece = self.plan.read_of(owner)
@@ -224,7 +248,7 @@ class Run:
     def _place_object(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
         layout = self.layout_of(owners[0])
         if layout.index is None:
-            self._decode(job, reply, data, [(0, len(data), 0, owners)])
+            self._decode(job, reply, data, [(0, len(data), *alike) for alike in self._alike(owners)])
             return
         span = slice(0, layout.index.nbytes) if layout.index.location == "start" else slice(-layout.index.nbytes, None)
         if len(data) < layout.index.nbytes:
@@ -242,6 +266,18 @@ class Run:
             else:
                 chunks.append((low, high, inner, [owner]))
         self._decode(job, reply, data, chunks)
+
+    def _alike(self, owners: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """Put together the owners of one stored chunk for which it is decoded alike, with its number in its object.
+
+        Of what is referred to, several arrays may make something else.
+        """
+        groups: dict[int, list[int]] = {}
+        for owner in owners:
+            groups.setdefault(id(self.layout_of(owner).decoder), []).append(owner)
+        for group in groups.values():
+            packed = self.layout_of(group[0]).packed
+            yield self._inner_of(group[0]) if packed else 0, group
 
     def _plain_chunk(self, layout: Layout, data: Bytes, key: str) -> npt.NDArray[Any]:
         if len(data) != layout.chunk_nbytes:
@@ -263,7 +299,7 @@ class Run:
         extents: dict[tuple[int, int], list[int]] = {}
         for low, high, owner in zip(*columns, strict=True):
             extents.setdefault((low - start, high - start), []).append(owner)
-        chunks = [(low, high, self._inner_of(owners[0]), owners) for (low, high), owners in extents.items()]
+        chunks = [(low, high, *alike) for (low, high), owners in extents.items() for alike in self._alike(owners)]
         self._decode(job, reply, data, chunks)
         rows = rows[~whole]
         owners = needs.owners[rows]
@@ -278,6 +314,8 @@ class Run:
         read, piece = self.plan.read_of(owner)
         pieces = self.plan.reads[read]
         check_size(pieces.layout, reply.object_nbytes, job.key)
+        if pieces.layout.references is not None:
+            check_whole(pieces.layout, self._inner_of(owner), reply.object_nbytes)
         base = int(needs.chunks.starts[needs.units[rows[0]]])
         low = max(start, int(needs.starts[rows[0]]))
         high = min(stop, int(needs.stops[rows].max()))
@@ -308,7 +346,7 @@ class Run:
         self._kept_later.clear()
 
     def _keep_chunk(
-        self, job: Job, reply: Reply, layout: Layout, slot: int, chunk: npt.NDArray[Any], stored: Bytes
+        self, job: Job, reply: Reply, layout: Layout, slot: int | str, chunk: npt.NDArray[Any], stored: Bytes
     ) -> None:
         """Let later reads take a chunk from memory, as it is decoded, or from the disk, as it is stored."""
         if self._keeps_chunks:
@@ -326,8 +364,7 @@ class Run:
     def where(self, owner: int) -> tuple[str, int]:
         """Return the key of the object that holds an owner's chunk, and which of its chunks that is."""
         read, piece = self.plan.read_of(owner)
-        layout, chunk = self.plan.reads[read].layout, self._chunks_of(read)[piece]
-        return layout.keys.key(layout.object_of(chunk)), self._inner_of(owner)
+        return self.plan.reads[read].layout.home_of(self._chunks_of(read)[piece])
 
     def _inner_of(self, owner: int) -> int:
         read, piece = self.plan.read_of(owner)

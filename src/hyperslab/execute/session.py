@@ -18,6 +18,7 @@ from hyperslab.execute.ledger import Account, Ledger, Metrics, Sink
 from hyperslab.execute.own_prices import find_prices
 from hyperslab.plan import Budget, CostModel, Plan, Prices, Profile
 from hyperslab.store.callee import URL_VARIABLE, Function
+from hyperslab.store.routing import RoutedStore
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -209,7 +210,9 @@ class Session:
 
         The function is part of it unless it is left alone for a while; with `forced` also then.
         """
-        calls = self.caller is not None and store.scheme in _CALLED and (forced or not self.caller.is_resting())
+        # A function stands beside one store.
+        beside = store.scheme in _CALLED and not isinstance(store, RoutedStore)
+        calls = self.caller is not None and beside and (forced or not self.caller.is_resting())
         return self._knowledge.model(store, self.phi if phi is None else phi, calls=calls)
 
     def observe(self, store: "Store", plan: Plan, ledger: Ledger, ran_s: float | None = None) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from hyperslab.errors import NotFoundError
+from hyperslab.errors import NotFoundError, UnsupportedError
 from hyperslab.formats.detect import FILE_SUFFIXES, HDF5_SUFFIXES, refuse_file
 from hyperslab.formats.npy import open_npy
 from hyperslab.formats.source import (
@@ -17,7 +17,7 @@ from hyperslab.formats.source import (
 )
 from hyperslab.formats.zarr import v2 as zarr_v2
 from hyperslab.formats.zarr import v3 as zarr_v3
-from hyperslab.layout import Layout
+from hyperslab.layout import Layout, References
 from hyperslab.plan import pieces_of
 from hyperslab.selection import Points, Selection
 
@@ -63,6 +63,8 @@ def open_member(reader: MetadataReader, group: GroupSource, name: str) -> ArrayS
     Nothing is fetched where the group's metadata is consolidated.
     """
     check_name(name)
+    if group.inside is not None:
+        return group.inside.member(reader, group, name)
     if group.part is not None:
         from hyperslab.formats.hdf5 import source as hdf5
 
@@ -79,6 +81,8 @@ def open_member(reader: MetadataReader, group: GroupSource, name: str) -> ArrayS
 
 def member_names(reader: MetadataReader, group: GroupSource) -> list[str]:
     """Return the names one level below a group, sorted. Without consolidated metadata each is looked at."""
+    if group.inside is not None:
+        return group.inside.names(reader)
     if group.part is not None:
         from hyperslab.formats.hdf5 import source as hdf5
 
@@ -112,9 +116,13 @@ def locate_chunks(
     """
     if source.chunks is None:
         return source, source.layout
-    table = source.chunks.lookup(reader, pieces_of(source.layout, selection))
-    if table is not None:
-        return source, replace(source.layout, table=table)
+    found = source.chunks.lookup(reader, pieces_of(source.layout, selection))
+    if isinstance(found, References):
+        if source.layout.index is not None:
+            raise UnsupportedError(f"{source.url!r} has shards that are referred to; only chunks can be")
+        return source, replace(source.layout, references=found)
+    if found is not None:
+        return source, replace(source.layout, table=found)
     layout = replace(source.layout, table=source.chunks.table(reader))
     return replace(source, layout=layout, chunks=None), layout
 

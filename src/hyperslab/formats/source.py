@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError, MetadataError
-from hyperslab.layout import ChunkTable, FileVersion, Layout
+from hyperslab.layout import ChunkTable, FileVersion, Layout, References
 from hyperslab.plan import Pieces
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "ChunkLookup",
     "FilePart",
     "GroupSource",
+    "MemberLookup",
     "MetadataReader",
     "StoredBytes",
     "check_name",
@@ -51,11 +52,25 @@ class FilePart:
 class ChunkLookup(Protocol):
     """Finds out where an array's chunks lie, when that is needed for the first time."""
 
-    def lookup(self, reader: "MetadataReader", wanted: Pieces) -> ChunkTable | None:
-        """Return a table that holds for the chunks of a read alone; None if it is better to read all of it."""
+    def lookup(self, reader: "MetadataReader", wanted: Pieces) -> ChunkTable | References | None:
+        """Return a table, or references, that hold for the chunks of a read alone; None if `table` is to be read."""
         ...
 
-    def table(self, reader: "MetadataReader") -> ChunkTable: ...
+    def table(self, reader: "MetadataReader") -> ChunkTable:
+        """Return the table of all chunks; asked for where `lookup` gives None."""
+        ...
+
+
+class MemberLookup(Protocol):
+    """Knows the members of a group that is not laid out as keys of a store."""
+
+    def names(self, reader: "MetadataReader") -> list[str]:
+        """Return the names one level below the group, sorted."""
+        ...
+
+    def member(self, reader: "MetadataReader", group: "GroupSource", name: str) -> "ArraySource | GroupSource":
+        """Return the member `name`, a checked path below the group."""
+        ...
 
 
 class CellLookup(Protocol):
@@ -96,7 +111,10 @@ class ArraySource:
 
 @dataclass(frozen=True, slots=True)
 class GroupSource:
-    """An opened group. `members` is its consolidated metadata, by path below it; None if it has none."""
+    """An opened group. `members` is its consolidated metadata, by path below it; None if it has none.
+
+    With `inside`, what the store's keys say is not asked: that knows the members.
+    """
 
     url: str
     path: str
@@ -104,6 +122,7 @@ class GroupSource:
     attrs: Mapping[str, Any]
     members: Mapping[str, dict[str, Any]] | None = None
     part: FilePart | None = None
+    inside: MemberLookup | None = None
 
 
 class StoredBytes(Protocol):

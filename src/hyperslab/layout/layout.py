@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hyperslab.errors import InternalError
 from hyperslab.layout.codecs import Codec, Size
+from hyperslab.layout.references import References
 from hyperslab.layout.table import ChunkTable
 
 __all__ = ["ChunkKeys", "Decoder", "FileVersion", "Keys", "Layout", "ShardIndex", "SingleKey"]
@@ -122,6 +123,7 @@ class Layout:
 
     With a `table` all chunks lie in one object, where it says; no index has to be looked up. `file` is the version
     of the object that the table, or `base`, belongs to. `told`, for shards, says what their indexes should say.
+    With `references` every chunk lies where they say, in any object; they hold for the chunks of one read.
     """
 
     shape: tuple[int, ...]
@@ -142,14 +144,18 @@ class Layout:
     table: ChunkTable | None = None
     file: FileVersion | None = None
     told: Told | None = None
+    references: References | None = None
     # Worked out once, as every small read asks for them: chunks along each axis of an object, bytes of a decoded chunk.
     chunks_per_object: tuple[int, ...] = field(init=False)
     chunk_nbytes: int = field(init=False)
+    # How chunks are encoded, in a text: several arrays may make something else of the same referenced bytes.
+    coding: str = field(init=False, default="")
 
     def __post_init__(self) -> None:
-        if self.table is not None:
+        if self.table is not None or self.references is not None:
             whole = tuple([c * max(1, n) for c, n in zip(self.chunks, self.grid, strict=True)])
             object.__setattr__(self, "object_shape", whole)
+            object.__setattr__(self, "coding", "" if self.references is None else repr(self.decoder))
         elif not self.object_shape:
             object.__setattr__(self, "object_shape", self.chunks)
         per_object = tuple([o // c for o, c in zip(self.object_shape, self.chunks, strict=True)])
@@ -163,8 +169,8 @@ class Layout:
 
     @property
     def packed(self) -> bool:
-        """Whether an object holds several chunks, each where a table says."""
-        return self.index is not None or self.table is not None
+        """Whether an object may hold several chunks, each where a table says."""
+        return self.index is not None or self.table is not None or self.references is not None
 
     @property
     def stored_size(self) -> Size:
@@ -194,8 +200,22 @@ class Layout:
             inner = inner * n + c % n
         return inner
 
-    def slot_of(self, inner: int) -> int:
+    def home_of(self, chunk: tuple[int, ...]) -> tuple[str, int]:
+        """Return the key of the object that holds a chunk, and which of its chunks it is.
+
+        By references, chunks are counted over all of the array; one that lies in no object has the key ''.
+        """
+        inner = self.inner_of(chunk)
+        if self.references is None:
+            return self.keys.key(self.object_of(chunk)), inner
+        place = self.references.find(inner)
+        return place[0] if isinstance(place, tuple) else "", inner
+
+    def slot_of(self, inner: int) -> int | str:
         """Return what tells a chunk from all others in its object: in a file with several arrays, its place."""
+        if self.references is not None:
+            place = self.references.find(inner)
+            return f"{place[1:]} {self.coding}" if isinstance(place, tuple) else ""
         return inner if self.table is None else int(self.table.offsets[inner])
 
     def decode(self, data: memoryview, key: str, inner: int) -> npt.NDArray[np.generic]:

@@ -7,6 +7,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.layout import numbers_of
 from hyperslab.plan.pieces import BoxPieces, Pieces, PointPieces, cells_of
 from hyperslab.plan.plan import Plan
 from hyperslab.plan.ranges import Ints
@@ -24,6 +25,7 @@ class Way(IntEnum):
     CACHE = 4
     ABSENT = 5
     CALL = 6
+    INLINE = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ def breakdown(plan: Plan) -> tuple[Line, ...]:
         _line(Way.GET, ways == Way.GET, needed, chunk_of, len(plan.wholes), whole_bytes, exact=False),
         _line(Way.CALL, ways == Way.CALL, needed, chunk_of, len(plan.calls), estimate.reply_bytes),
         _line(Way.CACHE, ways == Way.CACHE, needed, chunk_of, 0, 0),
+        _line(Way.INLINE, ways == Way.INLINE, needed, chunk_of, 0, 0),
         _line(Way.ABSENT, ways == Way.ABSENT, needed, chunk_of, 0, 0),
     ]
     return tuple(line for line in lines if line.chunks or line.requests)
@@ -92,6 +95,7 @@ def ways_of(plan: Plan) -> npt.NDArray[np.uint8]:
     for call in plan.calls:
         ways[list(call.owners)] = Way.CALL
     ways[plan.cached] = Way.CACHE
+    ways[plan.inline] = Way.INLINE
     return ways
 
 
@@ -144,6 +148,9 @@ def _needed_of(plan: Plan) -> Ints:
 def count_objects(pieces: Pieces) -> int:
     """Return how many objects the pieces lie in."""
     layout = pieces.layout
+    if layout.references is not None:
+        rows = layout.references.rows(numbers_of(layout.grid, pieces.chunks()))
+        return len(set(layout.references.objects[rows[rows >= 0]].tolist()) - {-1})
     grid = [-(-n // o) for n, o in zip(layout.shape, layout.object_shape, strict=True)]
     if isinstance(pieces, BoxPieces):
         parts = zip(pieces.parts, layout.chunks_per_object, strict=True)

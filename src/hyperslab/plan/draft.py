@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
-from hyperslab.errors import IntegrityError
-from hyperslab.layout import ChunkTable, Layout
+from hyperslab.errors import ChunkSizeError, IntegrityError
+from hyperslab.layout import WHOLE, ChunkTable, Layout, References, numbers_of
 from hyperslab.layout.wire import travels
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
@@ -49,6 +49,7 @@ class Draft:
     confirmed: dict[int, Pieces] = field(default_factory=dict)
     absent: list[int] = field(default_factory=list)
     cached: list[int] = field(default_factory=list)
+    inline: list[int] = field(default_factory=list)
     # How many chunks are wanted of each shard whose index is not known.
     unknown: dict[int, int] = field(default_factory=dict)
     needed_bytes: int = 0
@@ -59,7 +60,9 @@ class Draft:
         """Take in what a read needs; its pieces get the next owners' numbers."""
         self.bases.append(self.count)
         self.reads.append(read)
-        if read.layout.packed:
+        if read.layout.references is not None:
+            self._add_referenced(read, read.layout.references)
+        elif read.layout.packed:
             self._add_packed(read)
         elif read.layout.plain:
             self._add_plain(read)
@@ -198,11 +201,8 @@ class Draft:
             key = layout.keys.key(coords)
             if self.is_cached is not None and self.is_cached(layout, key, 0):
                 self.cached.append(owner)
-                continue
-            number = self._number(key)
-            self.wholes.setdefault(number, []).append(owner)
-            self.whole_bytes[number] = layout.stored_size.nbytes
-            self.exact = self.exact and layout.stored_size.exact
+            else:
+                self._add_whole(layout, key, owner)
 
     def _add_packed(self, read: Pieces) -> None:
         """Chunks inside objects: ranges where the object's table is known, else its lookup, or the object whole."""
@@ -235,6 +235,37 @@ class Draft:
                 extents += [(piece, number, inner * apart, inner * apart + min(size, apart)) for piece, inner in pairs]
         if extents:
             self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
+
+    def _add_referenced(self, read: Pieces, references: References) -> None:
+        """Chunks that lie anywhere in any objects, are whole ones, or need no request."""
+        layout = read.layout
+        numbers = numbers_of(layout.grid, read.chunks())
+        extents: list[tuple[int, int, int, int]] = []
+        for piece, (number, row) in enumerate(zip(numbers.tolist(), references.rows(numbers).tolist(), strict=True)):
+            owner = self.count + piece
+            if row < 0:
+                self.absent.append(owner)
+            elif references.objects[row] < 0:
+                self.inline.append(owner)
+            else:
+                key = references.keys[references.objects[row]]
+                low, nbytes = int(references.offsets[row]), int(references.lengths[row])
+                if self.is_cached is not None and self.is_cached(layout, key, number):
+                    self.cached.append(owner)
+                elif nbytes == WHOLE and not layout.plain:
+                    self._add_whole(layout, key, owner)
+                else:
+                    stop = low + _referenced_bytes(layout, key, nbytes)
+                    extents.append((piece, self._number(key), low, stop))
+        if extents:
+            self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
+
+    def _add_whole(self, layout: Layout, key: str, owner: int) -> None:
+        """Take in a chunk that is an object of a size that is not known beforehand."""
+        number = self._number(key)
+        self.wholes.setdefault(number, []).append(owner)
+        self.whole_bytes[number] = max(self.whole_bytes.get(number, 0), layout.stored_size.nbytes)
+        self.exact = self.exact and layout.stored_size.exact
 
     def _wholes_of(self, read: Pieces, wanted: dict[int, int]) -> set[int]:
         """Say which shards to fetch whole, given how many chunks are wanted of each."""
@@ -317,6 +348,19 @@ class Draft:
         overlapping = overlapping or not isinstance(read, BoxPieces)
         itemsize = read.layout.stored.itemsize
         return Needs.sorted(chunks, units, owners, starts, stops, itemsize, overlapping=overlapping)
+
+
+def _referenced_bytes(layout: Layout, key: str, nbytes: int) -> int:
+    """Return the bytes of a chunk that is referred to, if it can have so many."""
+    size = layout.stored_size
+    if layout.plain:
+        if nbytes not in (WHOLE, size.nbytes):
+            raise ChunkSizeError(key, nbytes, size.nbytes)
+        return size.nbytes
+    # As for whole objects: no codec makes chunks much larger.
+    if nbytes > 2 * size.nbytes + (1 << 20):
+        raise ChunkSizeError(key, nbytes, size.nbytes)
+    return nbytes
 
 
 def _index_bytes(shards: Mapping[int, Pieces]) -> list[int]:

@@ -25,6 +25,7 @@ _WAYS = {
     Way.CALL: "CALL    cut beside the data",
     Way.MAP: "MAP     of a local file",
     Way.CACHE: "CACHE   at hand",
+    Way.INLINE: "INLINE  among the references",
     Way.ABSENT: "ABSENT  known not to be stored",
 }
 _METHODS = {

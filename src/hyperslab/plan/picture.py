@@ -30,6 +30,7 @@ _COLOURS = {
     Way.CACHE: "#8C8C8C",
     Way.ABSENT: "#E8E4D8",
     Way.CALL: "#E69F00",
+    Way.INLINE: "#B5B5B5",
 }
 _NAMES = {
     Way.RANGE: "RANGE: part of an object",
@@ -39,6 +40,7 @@ _NAMES = {
     Way.CACHE: "in the cache",
     Way.ABSENT: "not stored",
     Way.CALL: "CALL: cut by the function",
+    Way.INLINE: "among the references",
 }
 _UNTOUCHED = "#F7F7F7"
 _OUTLINE = "#111111"
@@ -120,7 +122,7 @@ def _fill(ax: Any, canvas: Canvas, squares: Squares) -> None:
     strength = (_PALEST + (1 - _PALEST) * squares.shares)[..., None]
     for way, colour in _COLOURS.items():
         here = ways == way
-        full = way in (Way.CACHE, Way.ABSENT)
+        full = way in (Way.CACHE, Way.INLINE, Way.ABSENT)
         mixed = to_rgb(colour) if full else 1 - strength[here] * (1 - np.array(to_rgb(colour)))
         image[here] = mixed
     (top, bottom), (left, right) = canvas.limits(0), canvas.limits(1)
@@ -150,7 +152,7 @@ def _label(ax: Any, canvas: Canvas, squares: Squares) -> None:
         return
     for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
         way, share = Way(int(squares.ways[row, column])), float(squares.shares[row, column])
-        text = {Way.CACHE: "cache", Way.ABSENT: "absent"}.get(way) or _percent(share)
+        text = {Way.CACHE: "cache", Way.INLINE: "inline", Way.ABSENT: "absent"}.get(way) or _percent(share)
         dark = way != Way.ABSENT and (share > 0.45 or way == Way.CACHE)
         at = [canvas.edges(0)[row], canvas.edges(1)[column]]
         ax.text(
@@ -272,7 +274,7 @@ def _legend(ax: Any, squares: Squares, *, lines_above: int) -> None:
     ]
     drawn, _ = ax.get_legend_handles_labels()
     below = ax.transAxes + ScaledTranslation(0, -(6 + 13 * lines_above) / 72, ax.figure.dpi_scale_trans)
-    shaded = any(totals[way] for way in Way if way not in (Way.CACHE, Way.ABSENT))
+    shaded = any(totals[way] for way in Way if way not in (Way.CACHE, Way.INLINE, Way.ABSENT))
     ax.legend(
         handles=[*handles, *drawn], loc="upper left", bbox_to_anchor=(0, 0), bbox_transform=below, ncols=2, fontsize=8,
         frameon=False, borderpad=0, title="the darker, the more of a chunk is fetched" if shaded else None,

@@ -55,7 +55,7 @@ class Plan:
 
     Pieces are numbered through all reads: piece i of `reads[r]` is owner `bases[r] + i`. `requests` are ranges
     of objects (numbers into `keys`) that hold the rows of `needs`; `wholes` are objects fetched as they are,
-    with the owners that they serve; `absent` and `cached` are owners that need no request. While `lookups`
+    with the owners that they serve; `absent`, `cached` and `inline` are owners that need no request. While `lookups`
     (shards whose index is not known yet) is not empty, the plan is a bound: it is made again with the indexes.
     `confirmed` are shards whose index was told: it is read along with the data, to see whether that was right.
     `calls` are of a function beside the data; `call_needs` and `call_wholes` are what would be needed without it.
@@ -80,6 +80,7 @@ class Plan:
     call_needs: Needs = _NO_NEEDS
     call_wholes: dict[int, list[int]] = field(default_factory=dict)
     confirmed: dict[int, Pieces] = field(default_factory=dict)
+    inline: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
         from hyperslab.plan.explain import describe  # told by the room's last file, which knows plans
@@ -168,6 +169,7 @@ def _plan_any(
     return Plan(
         model, method, tuple(reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes, draft.lookups,
         draft.absent, draft.cached, draft.estimate(requests), draft.count, confirmed=draft.confirmed,
+        inline=draft.inline,
     )  # fmt: skip
 
 
@@ -182,6 +184,7 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
             return Plan(
                 model, None, tuple(draft.reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes,
                 draft.lookups, draft.absent, draft.cached, estimate, draft.count, confirmed=draft.confirmed,
+                inline=draft.inline,
             )  # fmt: skip
     choice = choose_calls(
         needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call", spare=spare
@@ -194,6 +197,7 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
         draft.model, method, tuple(draft.reads), tuple(draft.bases), draft.keys, rest, choice.requests, draft.wholes,
         draft.lookups, draft.absent, draft.cached, draft.estimate(choice.requests, choice.calls), draft.count,
         calls=choice.calls, call_needs=called, call_wholes=call_wholes, confirmed=draft.confirmed,
+        inline=draft.inline,
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from hyperslab.store.base import (
     too_short,
 )
 from hyperslab.store.local_write import file_etag, remove_file, replace_file
+from hyperslab.store.targets import Targets
 
 __all__ = ["LocalStore", "Mapped", "OpenFiles"]
 
@@ -184,13 +185,20 @@ class LocalStore:
     has_suffix = True
 
     def __init__(
-        self, root: str | os.PathLike[str], *, files: OpenFiles | None = None, record: str | None = None
+        self,
+        root: str | os.PathLike[str],
+        *,
+        files: OpenFiles | None = None,
+        record: str | None = None,
+        targets: Targets | None = None,
     ) -> None:
         self.root = os.path.abspath(os.fspath(root))
         self.address = "file://" + quote(os.fsencode(self.root))
         self._base = self.root.rstrip("/") + "/"
         # The log that reads of this store are recorded to.
         self.record = record
+        # Where else references that are stored here may lead.
+        self.targets = targets
         self._files = _PROCESS_FILES if files is None else files
         self._mappings, self._handles = self._files.mappings, self._files.handles
 
@@ -198,7 +206,7 @@ class LocalStore:
         return f"LocalStore({self.root!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (partial(LocalStore, record=self.record), (self.root,))
+        return (partial(LocalStore, record=self.record, targets=self.targets), (self.root,))
 
     def map(self, key: str) -> Mapped:
         """Return the file's bytes without copying them, as of now.

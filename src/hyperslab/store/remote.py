@@ -35,6 +35,7 @@ from hyperslab.store.base import (
     too_many,
 )
 from hyperslab.store.failures import is_empty_suffix, transient, translate, translate_put, unusable
+from hyperslab.store.targets import Targets
 
 __all__ = ["RemoteStore", "memory", "remote_store"]
 
@@ -50,8 +51,10 @@ LIST_S = 60.0
 class RemoteStore:
     """The objects of one bucket, or of one named store in memory."""
 
-    def __init__(self, backend: Backend, record: str | None = None) -> None:
+    def __init__(self, backend: Backend, record: str | None = None, targets: Targets | None = None) -> None:
         self._backend = backend
+        # Where else references that are stored here may lead.
+        self.targets = targets
         # The log that reads of this store are recorded to.
         self.record = record
         self.address = backend.address
@@ -65,7 +68,11 @@ class RemoteStore:
         return f"RemoteStore({self.address!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_shared, (self._backend, self.record))
+        return (_shared, (self._backend, self.record, self.targets))
+
+    def with_targets(self, targets: Targets) -> "RemoteStore":
+        """Return the same store, from which references may lead to other places."""
+        return _shared(self._backend, self.record, targets)
 
     def get(
         self,
@@ -377,7 +384,7 @@ class RemoteStore:
         return better
 
 
-_stores: WeakValueDictionary[tuple[Backend, str | None], RemoteStore] = WeakValueDictionary()
+_stores: WeakValueDictionary[tuple[Backend, str | None, Targets | None], RemoteStore] = WeakValueDictionary()
 
 
 def remote_store(backend: Backend, record: str | None = None) -> RemoteStore:
@@ -385,11 +392,11 @@ def remote_store(backend: Backend, record: str | None = None) -> RemoteStore:
     return _shared(backend, record)
 
 
-def _shared(backend: Backend, record: str | None = None) -> RemoteStore:
+def _shared(backend: Backend, record: str | None = None, targets: Targets | None = None) -> RemoteStore:
     with runtime.guard():
-        store = _stores.get((backend, record))
+        store = _stores.get((backend, record, targets))
         if store is None:
-            store = _stores[backend, record] = RemoteStore(backend, record)
+            store = _stores[backend, record, targets] = RemoteStore(backend, record, targets)
         return store
 
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 from hyperslab.errors import InvalidInputError, NotFoundError
 from hyperslab.store.base import Store, check_key
 from hyperslab.store.local import LocalStore
+from hyperslab.store.targets import Targets, take_targets
 
 if TYPE_CHECKING:
     from hyperslab.store import backends
@@ -23,6 +24,8 @@ _AZURE_HOST = re.compile(
     r"([a-z0-9]{3,24})\.(?:dfs|blob)\.(core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net|cloudapi\.de))"
 )
 _KNOWN = ("file", "memory", "s3", "az", "azure", "abfs", "abfss", "adl", "gs", "gcs", "http", "https")
+# What directories of references in Parquet files are called.
+REFERENCE_FOLDERS = (".parq", ".parquet")
 _SHOWN = ("file://", "memory://", "s3://", "az://", "gs://", "https://")
 
 
@@ -30,8 +33,8 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None, *, create
     """Return the store that a URL or local path lies in, and the path within it.
 
     Nothing is sent. A local directory is a store of its own; a local file lies in its directory's.
-    With `create`, so is a directory that is not there yet: the first put makes it. The option `record`, of every kind
-    of store, is the file that reads are recorded to.
+    With `create`, so is a directory that is not there yet: the first put makes it. Two options are of every kind of
+    store: `record` is the file that reads are recorded to, `targets` are the other places that references may lead to.
 
     >>> locate("memory://scratch/run/3/")
     (RemoteStore('memory://scratch'), 'run/3')
@@ -42,6 +45,25 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None, *, create
     if not text or "\x00" in text:
         raise InvalidInputError("a URL or path must not be empty nor hold a NUL character")
     options, record = _take_record(storage_options)
+    options, targets = take_targets(options)
+    store, path = _locate(url, text, options, create, record)
+    if targets is not None:
+        store = _with_targets(store, targets)
+    return store, path
+
+
+def _with_targets(store: Store, targets: Targets) -> Store:
+    """Return the same store, from which references may lead to other places."""
+    if isinstance(store, LocalStore):
+        return LocalStore(store.root, record=store.record, targets=targets)
+    from hyperslab.store.remote import RemoteStore
+
+    return store.with_targets(targets) if isinstance(store, RemoteStore) else store
+
+
+def _locate(
+    url: Any, text: str, options: Mapping[str, Any] | None, create: bool, record: str | None
+) -> tuple[Store, str]:
     found = _SCHEME.match(text)
     if found is None or not isinstance(url, str):
         return _local(os.path.expanduser(text), options, create, record)
@@ -76,6 +98,8 @@ def _local(path: str, options: Mapping[str, Any] | None, create: bool, record: s
     _no_options("a local path", options)
     # abspath, not realpath: links lead where the person who made them wanted.
     full = os.path.abspath(path)
+    if (beside := _beside_references(full)) is not None:
+        return LocalStore(beside, record=record), os.path.relpath(full, beside)
     if os.path.isdir(full) or (create and not os.path.lexists(full)):
         return LocalStore(full, record=record), ""
     if not os.path.exists(full):
@@ -86,6 +110,19 @@ def _local(path: str, options: Mapping[str, Any] | None, create: bool, record: s
         return LocalStore(parent, record=record), os.path.relpath(full, parent)
     parent, name = os.path.split(full)
     return LocalStore(parent, record=record), name
+
+
+def _beside_references(path: str) -> str | None:
+    """Return the directory that holds the one of Parquet references that a path leads into, None if it leads into none.
+
+    What they refer to lies beside them, so that the store must reach that.
+    """
+    while path.rstrip("/"):
+        parent, name = os.path.split(path)
+        if name.lower().endswith(REFERENCE_FOLDERS) and os.path.isfile(os.path.join(path, ".zmetadata")):
+            return parent
+        path = parent
+    return None
 
 
 def _file_above(path: str) -> str | None:
