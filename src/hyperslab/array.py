@@ -41,6 +41,7 @@ from hyperslab.formats import (
     open_member,
     open_source,
     reopen,
+    virtual_source,
 )
 from hyperslab.formats.copying import Place, member_place, save_array
 from hyperslab.formats.zarr.array import ZarrArray, check_format
@@ -52,6 +53,7 @@ from hyperslab.plan import Budget, Method, Plan
 from hyperslab.plan.explain import Explanation, explain
 from hyperslab.selection import Points, Selection, compose, parse, parse_points
 from hyperslab.store import Store, locate
+from hyperslab.store.routing import virtual_store
 
 __all__ = ["Array", "Group", "LazyArray", "created", "open", "read_many", "wrap"]
 
@@ -68,9 +70,10 @@ def open(
     """Open the array or group at `url`; its format is found out. Mode "r+" allows to change it.
 
     `url` is a local path, `file://`, `memory://name/…`, `s3://bucket/…`, `az://container/…`, `gs://bucket/…` or
-    `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`). `storage_options`
-    are for the store: `endpoint`, `anonymous`, credentials and more. Only metadata is read. Without a `session` the
-    default one is used. Only Zarr can be changed.
+    `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`, `refs.json/array`).
+    `storage_options` are for the store: `endpoint`, `anonymous`, credentials and more; `targets` are the other places
+    that references may lead to. Only metadata is read. Without a `session` the default one is used. Only Zarr can be
+    changed. Instead of a URL it may be what VirtualiZarr made: a ManifestStore, or a dataset.
 
     >>> import tempfile
     >>> import hyperslab as hs
@@ -84,6 +87,9 @@ def open(
         raise InvalidInputError(f"mode is 'r' or 'r+', not {mode!r}; hs.create and hs.save make new arrays")
     check_kind("session", session, Session)
     session = default_session() if session is None else session
+    if (virtual := virtual_source(url)) is not None:
+        check_format(virtual.format, virtual.url) if mode == "r+" else None
+        return wrap(virtual, virtual_store(storage_options), session)
     store, path = locate(url, storage_options)
     # A signature behind the path of a web address is kept by the store: names of arrays are printed and logged.
     name = str(url).partition("?")[0] if store.scheme == "http" else str(url)
@@ -325,7 +331,7 @@ class Array:
     def explain(self) -> "_Explain":
         """What a read would send and cost: `print(array.explain[key])`. Reads no cells.
 
-        Sends nothing, but for HDF5: where chunks lie in the file is read when it is needed for the first time. Options
+        Sends nothing, but for HDF5 and references: where chunks lie is read when it is needed for the first time. Options
         go into a call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
         """
         return _Explain(self)
@@ -360,7 +366,7 @@ class Array:
         return Result(self.url, self.store, self._layout(selection), self.snapshot, selection, out, resolve)
 
     def _layout(self, selection: Selection | Points) -> Layout:
-        """Return where the cells lie. In an HDF5 file, where its chunks are is read when it is first needed."""
+        """Return where the cells lie. Of HDF5 files and references, that is read when it is first needed."""
         if self.source.chunks is None:
             return self.source.layout
         self.source, layout = locate_chunks(StoreReader(self.session, self.store), self.source, selection)

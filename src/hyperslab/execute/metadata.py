@@ -1,7 +1,7 @@
 """Fetches the small objects that describe arrays: the same retries and metrics as for data."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from hyperslab.errors import IntegrityError, InternalError, NotFoundError, StoreError, StoreNotFoundError
@@ -30,6 +30,12 @@ class StoreReader:
     def get(self, key: str) -> bytes | None:
         """Return the whole object, None if it is not there."""
         return self._fetch(key, None)
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return whole objects, fetched at the same time; None for each that is not there."""
+        if len(keys) < 2 or isinstance(self.store, LocalStore):
+            return [self.get(key) for key in keys]
+        return list(self.session.pool().map(self.get, keys))
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:
         """Return the bytes from `start` to `stop`, fewer at the object's end; None if it is not there."""

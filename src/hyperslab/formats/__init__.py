@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from hyperslab.errors import NotFoundError, UnsupportedError
-from hyperslab.formats.detect import FILE_SUFFIXES, HDF5_SUFFIXES, refuse_file
+from hyperslab.formats.detect import FILE_SUFFIXES, HDF5_SUFFIXES, REFERENCE_FOLDERS, REFERENCE_SUFFIXES, refuse_file
 from hyperslab.formats.npy import open_npy
 from hyperslab.formats.source import (
     MAX_METADATA_BYTES,
@@ -31,6 +31,7 @@ __all__ = [
     "open_member",
     "open_source",
     "reopen",
+    "virtual_source",
 ]
 
 
@@ -40,6 +41,8 @@ def open_source(reader: MetadataReader, url: str, path: str) -> ArraySource | Gr
     Asks for as little as its name allows: for most arrays `zarr.json` alone.
     """
     path = path.strip("/")
+    if (found := _open_references(reader, url, path)) is not None:
+        return found
     if path.lower().endswith(".npy") and (array := open_npy(reader, url, path)):
         return array
     inside = _inside_file(path)
@@ -50,6 +53,7 @@ def open_source(reader: MetadataReader, url: str, path: str) -> ArraySource | Gr
     found = _open_v3(reader, url, path) or _open_v2(reader, url, path)
     if found is None and path and not inside:
         found = open_npy(reader, url, path) or _open_hdf5(reader, url, path)
+    found = found or _open_unnamed_references(reader, url, path)
     if found is None:
         refuse_file(reader, path)
         keys = [join(path, name) for name in ("zarr.json", ".zarray", ".zgroup")] + [path] * bool(path)
@@ -99,12 +103,23 @@ def member_names(reader: MetadataReader, group: GroupSource) -> list[str]:
 def reopen(reader: MetadataReader, source: ArraySource | GroupSource) -> ArraySource | GroupSource:
     """Return the array or group as it is stored now."""
     part = source.part
+    if source.format == "virtualizarr":  # which is in memory, and nowhere else
+        return source
     if part is None:
         return open_source(reader, source.url, source.path)
     found = _open_hdf5(reader, source.url, part.key, part.path)
     if found is None:
         raise NotFoundError(f"{source.url!r} is not there any more")
     return found
+
+
+def virtual_source(given: Any) -> ArraySource | GroupSource | None:
+    """Return the source of something that VirtualiZarr made; None if it is something else, such as a URL."""
+    if not type(given).__module__.startswith(("virtualizarr.", "xarray.")):
+        return None
+    from hyperslab.formats.references import virtual
+
+    return virtual.virtual_source(given)
 
 
 def locate_chunks(
@@ -135,7 +150,27 @@ def _open_hdf5(reader: MetadataReader, url: str, key: str, path: str = "") -> Ar
     return hdf5.open_hdf5(reader, url, key, path)
 
 
-def _inside_file(path: str) -> tuple[str, str] | None:
+def _open_references(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    """Return what is at a path that leads into references, by the name of their file or folder."""
+    inside = _inside_file(path, (*REFERENCE_SUFFIXES, *REFERENCE_FOLDERS))
+    if inside is None:
+        return None
+    from hyperslab.formats.references.source import open_references
+
+    folder = inside[0].lower().endswith(REFERENCE_FOLDERS)
+    return open_references(reader, url, *inside, folder=folder)
+
+
+def _open_unnamed_references(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    """Return the references in a file or folder whose name does not say that they are there."""
+    from hyperslab.formats.references.source import open_references
+
+    if path and (reader.get_range(path, 0, 1) or b"") == b"{" and (found := open_references(reader, url, path)):
+        return found
+    return open_references(reader, url, path, folder=True)
+
+
+def _inside_file(path: str, suffixes: tuple[str, ...] = HDF5_SUFFIXES) -> tuple[str, str] | None:
     """Return the key of the file and the path in it, if the name of a part of `path` says that it is a file.
 
     >>> _inside_file("run/a.h5/fields/t")
@@ -143,7 +178,7 @@ def _inside_file(path: str) -> tuple[str, str] | None:
     """
     parts = path.split("/")
     for n, part in enumerate(parts, 1):
-        if part.lower().endswith(HDF5_SUFFIXES):
+        if part.lower().endswith(suffixes):
             return "/".join(parts[:n]), "/".join(parts[n:])
     return None
 

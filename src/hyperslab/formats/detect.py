@@ -2,8 +2,9 @@
 
 from hyperslab.errors import UnsupportedError
 from hyperslab.formats.source import MetadataReader
+from hyperslab.store.url import REFERENCE_FOLDERS
 
-__all__ = ["FILE_SUFFIXES", "HDF5_SUFFIXES", "name_file", "refuse_file"]
+__all__ = ["FILE_SUFFIXES", "HDF5_SUFFIXES", "REFERENCE_FOLDERS", "REFERENCE_SUFFIXES", "name_file", "refuse_file"]
 
 _MAGIC = {
     b"\x89HDF\r\n\x1a\n": "HDF5",
@@ -26,6 +27,8 @@ FILE_SUFFIXES = {
 }
 # What HDF5 files, NetCDF 4 ones among them, are usually called.
 HDF5_SUFFIXES = (".h5", ".hdf5", ".he5", ".hdf", ".nc", ".nc4", ".h5ad", ".loom", ".mat")
+# What files of references are called.
+REFERENCE_SUFFIXES = (".json",)
 
 
 def name_file(head: bytes, path: str) -> str | None:
@@ -50,5 +53,6 @@ def refuse_file(reader: MetadataReader, path: str) -> None:
     if found is None and path.lower().endswith(HDF5_SUFFIXES):
         found = "called like an HDF5 file but is none"
     raise UnsupportedError(
-        f"{path!r} is {found or 'of no known format'}, which is not supported; use Zarr, HDF5, NetCDF 4 or .npy"
+        f"{path!r} is {found or 'of no known format'}, which is not supported; use Zarr, HDF5, NetCDF 4, .npy, or "
+        "references to it"
     )

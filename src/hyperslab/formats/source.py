@@ -27,6 +27,7 @@ __all__ = [
     "check_stored_name",
     "join",
     "load_document",
+    "parse_document",
 ]
 
 T = TypeVar("T")
@@ -180,6 +181,10 @@ class MetadataReader(Protocol):
 
     def get(self, key: str) -> bytes | None:
         """Return the whole object, None if it is not there."""
+        ...
+
+    def get_many(self, keys: Sequence[str]) -> list[bytes | None]:
+        """Return whole objects, fetched at the same time; None for each that is not there."""
         ...
 
     def get_range(self, key: str, start: int, stop: int) -> bytes | None:

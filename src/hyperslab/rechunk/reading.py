@@ -86,7 +86,9 @@ class StoredCells:
         self.slab_bytes = _MAPPED_BYTES
         self.mapped = type(store) is LocalStore and source.layout.plain and source.layout.index is None
         # Files of its own: those of other readers stay mapped after a read.
-        self.store: Store = LocalStore(store.root, files=_no_files()) if isinstance(store, LocalStore) else store
+        self.store: Store = store
+        if isinstance(store, LocalStore):
+            self.store = LocalStore(store.root, files=_no_files(), targets=store.targets)
 
     @property
     def shape(self) -> tuple[int, ...]:

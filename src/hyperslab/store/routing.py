@@ -3,15 +3,15 @@
 import os
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import cast
+from typing import Any, cast
 
 from hyperslab.errors import AccessError, InvalidInputError, MetadataError
 from hyperslab.store.base import Reply, Span, Store, check_key
 from hyperslab.store.local import LocalStore
-from hyperslab.store.targets import Spot, Targets, parse_spot
+from hyperslab.store.targets import Spot, Targets, parse_spot, take_targets
 from hyperslab.store.url import locate
 
-__all__ = ["RoutedStore", "place_of", "route"]
+__all__ = ["RoutedStore", "place_of", "route", "virtual_store"]
 
 
 def place_of(store: Store, name: str) -> tuple[Store, str]:
@@ -90,6 +90,22 @@ class RoutedStore:
         return await store.aget(inside, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
 
 
+def virtual_store(storage_options: Mapping[str, Any] | None) -> Store:
+    """Return the store of what has no place of its own: it is empty, and all that it leads to are its targets.
+
+    Options beside `targets` are for those in a cloud that have none of their own.
+    """
+    rest, targets = take_targets(storage_options)
+    allowed = () if targets is None else targets.allowed
+    pairs = [(url, rest if own is None and _kind(url) in ("s3", "gs", "az") else own) for url, own in allowed]
+    return locate("memory://virtual", {"targets": dict(pairs)})[0]
+
+
+def _kind(url: str) -> str:
+    spot = parse_spot(url)
+    return "" if spot is None else spot.kind
+
+
 def _own_key(name: str) -> str:
     try:
         check_key(name)
@@ -120,9 +136,7 @@ def _inside(store: Store, spot: Spot) -> str | None:
 @lru_cache(maxsize=64)
 def _opened(targets: Targets, number: int, own_kind: str) -> Store:
     url = targets.allowed[number][0]
-    spot = parse_spot(url)
-    kind = "" if spot is None else spot.kind
-    return locate(url, targets.options_for(number, kind, own_kind))[0]
+    return locate(url, targets.options_for(number, _kind(url), own_kind))[0]
 
 
 def _root(store: Store) -> str:

@@ -14,7 +14,7 @@ from hyperslab.store.targets import Targets, take_targets
 if TYPE_CHECKING:
     from hyperslab.store import backends
 
-__all__ = ["locate"]
+__all__ = ["REFERENCE_FOLDERS", "locate"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/(/?)")
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,254}")

@@ -20,6 +20,7 @@ from hyperslab.array import Array, Group
 from hyperslab.errors import UnsupportedError
 from hyperslab.execute import StoreReader
 from hyperslab.formats.hdf5.attributes import Reference
+from hyperslab.formats.references.source import ReferencedChunks
 from hyperslab.formats.source import join, load_document
 from hyperslab.xarray.variables import Coordinates, PythonVariable, StoredVariable
 
@@ -124,18 +125,23 @@ class HyperslabDataStore(AbstractDataStore):
 
     def _set_missing(self, node: "_Node", attrs: dict[str, Any]) -> None:
         """Say which value marks missing cells, as the conventions want it."""
-        if not node.format.startswith("zarr"):
+        version = _ZARR.get(node.format)
+        if version is None:
             fill = attrs.get("_FillValue")
             if node.dtype.kind == "S" and isinstance(fill, str):
                 attrs["_FillValue"] = fill.encode()
             return
-        as_mask = node.format == "zarr2" if self._fill_is_missing is None else self._fill_is_missing
+        as_mask = version == 2 if self._fill_is_missing is None else self._fill_is_missing
         if as_mask:
             fill = _fill_of(node)
             if fill is not None:
                 attrs["_FillValue"] = fill
-        elif "_FillValue" in attrs and node.format == "zarr3":
+        elif "_FillValue" in attrs and version == 3:
             attrs["_FillValue"] = FillValueCoder.decode(attrs["_FillValue"], node.dtype)
+
+
+# The version of Zarr whose documents describe arrays of a format.
+_ZARR = {"zarr2": 2, "zarr3": 3, "kerchunk": 2, "virtualizarr": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +200,9 @@ def _read_by_zarr(group: Group, name: str) -> _Node | None:
 def _storage(node: _Node, dims: tuple[str, ...]) -> dict[str, Any]:
     """Return how an array is stored, in the words of the engine that writes its format, and how it is best cut."""
     preferred = {"preferred_chunks": dict(zip(dims, node.shards or node.chunks, strict=True))}
-    if node.format.startswith("zarr"):
+    if node.format in _ZARR:
         # Only version 3 tells the fill value from what marks missing cells.
-        fill = {"fill_value": node.cells.fill_value} if node.format == "zarr3" else {}
+        fill = {"fill_value": node.cells.fill_value} if _ZARR[node.format] == 3 else {}
         return {"chunks": node.chunks, "shards": node.shards, **preferred, **fill}
     # What lies in one piece is not cut at all.
     return {"chunksizes": node.chunks, **preferred} if node.maxshape is not None else {"contiguous": True}
@@ -207,6 +213,8 @@ def _fill_of(node: _Node) -> Any:
     if not isinstance(node.cells, Array):
         return node.cells.fill_value
     array = node.cells
+    if isinstance(array.source.chunks, ReferencedChunks):
+        return array.fill_value if array.source.chunks.has_fill else None
     if node.format == "zarr2":
         # The layout has something to fill gaps with also where the document has not.
         key = join(array.source.path, ".zarray")
