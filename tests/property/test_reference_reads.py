@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.arrays import METHODS, PROFILES, assert_same, catalogue, keys, picked, pointwise, sessions, stored, tries
 from support.profiles import times
-from support.references import WAYS, by_references, chunk_bytes, in_memory, scatter
+from support.references import WAYS, as_json, by_references, chunk_bytes, in_memory, scatter, write_parquet
 
 import hyperslab as hs
 
@@ -74,3 +74,19 @@ def test_what_is_explained_is_sent(made, data, case, how):
     assert nbytes <= predicted.all_bytes
     if predicted.exact:
         assert (sent, nbytes) == (predicted.requests, predicted.fetched_bytes)
+
+
+@tries(120, soak=10_000)
+@given(st.data(), st.sampled_from([case for case in CASES if case.layout.startswith("v2")]), ways, st.booleans())
+def test_any_array_of_a_reference_file(made, tmp_path_factory, data, case, how, parquet):
+    folder = tmp_path_factory.getbasetemp()
+    path, cells = stored(case)
+    places, name = scattered(case, how, folder), f"{abs(hash((case, how)))}"
+    refs = folder / f"{name}.{'parq' if parquet else 'json'}"
+    if parquet and not refs.exists():
+        write_parquet(refs, path, places, record_size=1 + case.seed % 7)
+    elif not parquet:
+        refs.write_text(as_json(path, places, version=case.seed % 2))
+    array = hs.open(refs / "a", session=made.get("usual"))
+    key = data.draw(keys(case.shape))
+    assert_same(array[key], picked(cells, key))

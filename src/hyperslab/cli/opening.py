@@ -14,7 +14,9 @@ from hyperslab.errors import InvalidInputError
 __all__ = ["opened", "opened_array", "with_store"]
 
 # These may be shown; whatever else is given may be a secret.
-_HARMLESS = {"endpoint", "endpoint_url", "region", "region_name", "anonymous", "anon", "profile", "requester_pays"}
+_HARMLESS = {
+    "endpoint", "endpoint_url", "region", "region_name", "anonymous", "anon", "profile", "requester_pays", "targets",
+}  # fmt: skip
 
 
 def with_store(function: Callable[..., Any]) -> Callable[..., Any]:

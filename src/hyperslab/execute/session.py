@@ -217,7 +217,8 @@ class Session:
 
     def observe(self, store: "Store", plan: Plan, ledger: Ledger, ran_s: float | None = None) -> None:
         """Learn from a read that has ended; the function ran `ran_s`, if that is not what is billed."""
-        self._knowledge.observe(store, plan, ledger, ran_s)
+        if not isinstance(store, RoutedStore):  # of several stores, none behaves as they did together
+            self._knowledge.observe(store, plan, ledger, ran_s)
 
     def tell_news(self) -> None:
         """Warn of what came up during a read; in the thread that reads."""

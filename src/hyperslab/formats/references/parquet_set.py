@@ -147,16 +147,18 @@ def _read_table(data: bytes, key: str) -> Any:
         import pyarrow.parquet as parquet
     except ImportError:
         raise UnsupportedError(_MISSING) from None
+    limits = {"thrift_string_size_limit": _FOOTER_BYTES, "thrift_container_size_limit": 1 << 20, "pre_buffer": False}
     try:
-        # As dictionaries, a text that stands in many rows takes memory once.
-        file = parquet.ParquetFile(
-            pyarrow.BufferReader(data), read_dictionary=["path", "raw"], pre_buffer=False,
-            thrift_string_size_limit=_FOOTER_BYTES, thrift_container_size_limit=1 << 20,
-        )  # fmt: skip
+        file = parquet.ParquetFile(pyarrow.BufferReader(data), **limits)
         _check_file(file, key)
         names = [name for name in file.schema_arrow.names if name in _COLUMNS]
+        # As dictionaries, a text that stands in many rows takes memory once.
+        texts = [name for name in names if name in ("path", "raw")]
+        file = parquet.ParquetFile(pyarrow.BufferReader(data), read_dictionary=texts, **limits)
         table = file.read(columns=names, use_threads=False)
         _check_types(pyarrow, table, key)
+        # Arrow believes what a file says; a place beyond a dictionary's end would be read all the same.
+        table.validate(full=True)
     except (pyarrow.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise IntegrityError(f"{key!r} is no Parquet file of references: {str(error)[:200]}") from None
     return table

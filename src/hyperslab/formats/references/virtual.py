@@ -112,7 +112,7 @@ def _node_of(given: Any) -> "_Array | _Group | None":
         return _Group(given.metadata.attributes, {name: each for name, each in found.items() if each is not None})
     if kind == "ManifestArray":
         return _Array(given, given.metadata.attributes, given.metadata.dimension_names)
-    if kind == "Dataset":
+    if kind in ("Dataset", "DatasetView"):
         return _Group(given.attrs, {str(name): _variable(each) for name, each in given.variables.items()})
     if kind == "DataTree":
         found = {str(name): _node_of(each) for name, each in (("", given.dataset), *given.children.items())}
