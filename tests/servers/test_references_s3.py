@@ -6,10 +6,12 @@ import json
 import h5py
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from support.hostile import fast, sent
 from support.seaweed import options_for
 
 import hyperslab as hs
+from hyperslab.cli.command import command
 from hyperslab.errors import AccessError, ConflictError
 
 CELLS = np.random.default_rng(3).integers(0, 1 << 20, (40, 50)).astype("i4")
@@ -139,3 +141,33 @@ def test_one_read_is_of_one_version_of_its_target(s3, s3_proxy):
                 array.read(np.s_[::11, ::30], method="fetch")
         finally:
             del store.aget
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_function_cuts_what_is_referred_to(s3, function, zipped):
+    document, data = references(lambda number: "called.h5", zipped=zipped)
+    s3.put("called/called.h5", data)
+    s3.put("called/index.json", json.dumps(document).encode())
+    with fast(function=function.function) as session:
+        array = hs.open(s3.url("called/index.json/a"), storage_options=s3.storage_options, session=session)
+        assert np.array_equal(array.read(np.s_[3:35:4, ::7], method="call"), CELLS[3:35:4, ::7])
+        assert session.metrics.calls > 0
+
+
+def test_the_command_line_and_xarray_follow_targets(s3, other, tmp_path):
+    xr = pytest.importorskip("xarray")
+    document, data = references(lambda number: "s3://elsewhere/cli.h5", zipped=True)
+    other("cli.h5", data)
+    s3.put("refs/cli.json", json.dumps(document).encode())
+    options = {**s3.storage_options, "targets": "s3://elsewhere"}
+    pairs = [word for name, value in options.items() for word in ("-S", f"{name}={value}")]
+    url = s3.url("refs/cli.json")
+    done = CliRunner().invoke(command, ["read", url + "/a", "7, :5", *pairs])
+    assert done.exit_code == 0, done.output
+    assert str(CELLS[7, 4]) in done.output
+    assert "a" in CliRunner().invoke(command, ["ls", url, *pairs]).output
+    refused = CliRunner().invoke(command, ["read", url + "/a", "7, :5", *pairs[:-2]])
+    assert refused.exit_code != 0
+    assert "s3://elsewhere" in refused.output
+    found = xr.open_dataset(url, engine="hyperslab", storage_options=options)
+    assert np.array_equal(found["a"][3:5], CELLS[3:5])

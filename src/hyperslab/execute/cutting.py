@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hyperslab.errors import ChunkSizeError, InternalError
-from hyperslab.execute.place import check_size, place_cells
+from hyperslab.execute.place import check_size, check_whole, place_cells
 from hyperslab.execute.run import Run
 from hyperslab.layout import Layout
 from hyperslab.plan import BoxPieces, Call, Pieces, PointPieces
@@ -86,13 +86,14 @@ class Cutting:
         for owner, answer in zip(job.call.owners, reply.answers, strict=True):
             read, piece = run.plan.read_of(owner)
             pieces = run.plan.reads[read]
-            key, _ = run.where(owner)
+            key, inner = run.where(owner)
             if answer.data is None:
                 unsure.append(owner)
                 continue
             try:
                 if pieces.layout.plain:
                     check_size(pieces.layout, answer.object_nbytes, key)
+                    check_whole(pieces.layout, inner, answer.object_nbytes)
             except ChunkSizeError:
                 unsure.append(owner)  # one of ours would have refused to cut it
                 continue

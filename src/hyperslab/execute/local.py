@@ -13,10 +13,10 @@ import numpy.typing as npt
 from hyperslab.errors import ChunkSizeError, ConflictError, NotFoundError, StoreNotFoundError
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
-from hyperslab.execute.place import check_size, check_whole, chunk_view, lost, nowhere, place_bytes, place_chunk
+from hyperslab.execute.place import check_size, chunk_view, lost, nowhere, place_bytes, place_chunk
 from hyperslab.execute.run import Job
 from hyperslab.execute.session import closed_meanwhile
-from hyperslab.layout import WHOLE, Layout
+from hyperslab.layout import WHOLE, Layout, References
 from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Mapped, Reply
 from hyperslab.store.base import changed, too_short
@@ -54,7 +54,7 @@ def map_pieces(
     def one(item: tuple[int, tuple[int, ...]]) -> None:
         mapped = _map_piece(store, pieces, item[0], item[1], target)
         if mapped is not None and watch:
-            _check_unwritten(store, _key_of(pieces.layout, item[1]), mapped)
+            _check_unwritten(store, _place_of(pieces.layout, item[1])[0], mapped)
         if mapped is not None and release:
             mapped.release()
 
@@ -73,7 +73,7 @@ def _map_piece(
 ) -> Mapped | None:
     """Copy one piece; return the mapping that it came out of, if any."""
     layout = pieces.layout
-    key, base = _key_of(layout, coords), _base_of(layout, coords)
+    key, base, length = _place_of(layout, coords)
     if base < 0:
         target[pieces.target(piece)] = layout.fill
         return None
@@ -91,7 +91,7 @@ def _map_piece(
         return None
     check_size(layout, mapped.nbytes, key)
     if layout.references is not None:
-        _check_reference(layout, coords, mapped)
+        _check_reference(layout.references, key, base, length, layout.chunk_nbytes, mapped)
     if layout.file is not None and layout.file.etag != mapped.etag:
         raise changed(f"file {key!r}")
     data = mapped.bytes
@@ -101,30 +101,20 @@ def _map_piece(
     return mapped
 
 
-def _key_of(layout: Layout, coords: tuple[int, ...]) -> str:
-    return layout.keys.key(coords) if layout.references is None else layout.home_of(coords)[0]
-
-
-def _base_of(layout: Layout, coords: tuple[int, ...]) -> int:
-    """Return where a plain chunk starts in its file; -1 if it is not stored."""
-    if layout.table is not None:
-        return int(layout.table.offsets[layout.inner_of(coords)])
+def _place_of(layout: Layout, coords: tuple[int, ...]) -> tuple[str, int, int]:
+    """Return the file of a plain chunk, where it starts there (-1: it is not stored), and how long it is said to be."""
     if layout.references is not None:
         place = layout.references.find(layout.inner_of(coords))
-        return place[1] if isinstance(place, tuple) else -1
-    return layout.base
+        return place if isinstance(place, tuple) else ("", -1, 0)
+    base = layout.base if layout.table is None else int(layout.table.offsets[layout.inner_of(coords)])
+    return layout.keys.key(coords), base, layout.chunk_nbytes
 
 
-def _check_reference(layout: Layout, coords: tuple[int, ...], mapped: Mapped) -> None:
-    """Refuse a file that ends before the chunk that is said to lie in it, or is of another version."""
-    references, inner, nbytes = layout.references, layout.inner_of(coords), layout.chunk_nbytes
-    place = None if references is None else references.find(inner)
-    if references is None or not isinstance(place, tuple):
-        return
-    key, base, length = place
-    check_whole(layout, inner, mapped.nbytes)
-    if length not in (WHOLE, nbytes):
-        raise ChunkSizeError(key, length, nbytes)
+def _check_reference(references: References, key: str, base: int, length: int, nbytes: int, mapped: Mapped) -> None:
+    """Refuse a file that does not hold the chunk of `nbytes` that is said to lie in it, or is of another version."""
+    said = mapped.nbytes if length == WHOLE else length
+    if said != nbytes:
+        raise ChunkSizeError(key, said, nbytes)
     if base + nbytes > mapped.nbytes:
         raise too_short(f"file {key!r}", (base, base + nbytes), mapped.nbytes)
     if references.etags.get(key, mapped.etag) != mapped.etag:

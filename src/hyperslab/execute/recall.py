@@ -152,7 +152,8 @@ class Recall:
             return
         for pieces in reads:
             layout = pieces.layout
-            for chunk in pieces.chunks() if layout.decoder is not None else ():
+            # Which version of a file is read was settled when it was opened.
+            for chunk in pieces.chunks() if layout.decoder is not None and layout.file is None else ():
                 key, inner = layout.home_of(chunk)
                 if not key or key in self._last_etags or any(key in snapshot.etags for snapshot in self.snapshots):
                     continue

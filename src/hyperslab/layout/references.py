@@ -72,8 +72,8 @@ class References:
 
     def find(self, number: int) -> Place | None:
         """Return where one chunk lies; None if it is not stored."""
-        row = int(self.rows(np.array([number], np.int64))[0])
-        if row < 0:
+        row = int(self.numbers.searchsorted(number))
+        if row == len(self.numbers) or self.numbers[row] != number:
             return None
         if self.objects[row] == _INLINE:
             return self.inline[number]
