@@ -7,20 +7,17 @@ import h5py
 import numpy as np
 import pytest
 from support.arrays import copy_to_memory, logging_store, sent
-from support.missing import not_installed
 
 import hyperslab as hs
 from hyperslab.errors import ConflictError, NotFoundError, UnsupportedError
 from hyperslab.store import memory
 
-try:
-    import xarray as xr
-    from kerchunk.combine import MultiZarrToZarr
-    from kerchunk.df import refs_to_dataframe
-    from kerchunk.hdf import SingleHdf5ToZarr
-    from kerchunk.netCDF3 import NetCDF3ToZarr
-except ImportError:
-    not_installed("kerchunk is not installed: pip install 'hyperslab[oracles]'")
+xr = pytest.importorskip("xarray")
+pytest.importorskip("fastparquet")
+MultiZarrToZarr = pytest.importorskip("kerchunk.combine").MultiZarrToZarr
+refs_to_dataframe = pytest.importorskip("kerchunk.df").refs_to_dataframe
+SingleHdf5ToZarr = pytest.importorskip("kerchunk.hdf").SingleHdf5ToZarr
+NetCDF3ToZarr = pytest.importorskip("kerchunk.netCDF3").NetCDF3ToZarr
 
 CELLS = np.random.default_rng(4).integers(-900, 900, (8, 9, 10)).astype("i2")
 

@@ -5,23 +5,19 @@ import warnings
 
 import numpy as np
 import pytest
-from support.missing import not_installed
 
 import hyperslab as hs
 from hyperslab.errors import AccessError, InvalidInputError, NotFoundError, UnsupportedError
 
-try:
-    import tifffile
-    import xarray as xr
-    from astropy.io import fits
-    from obspec_utils.registry import ObjectStoreRegistry
-    from obstore.store import LocalStore
-    from scipy.io import netcdf_file
-    from virtual_tiff import VirtualTIFF
-    from virtualizarr import open_virtual_dataset
-    from virtualizarr.parsers import FITSParser, HDFParser, NetCDF3Parser
-except ImportError:
-    not_installed("VirtualiZarr and its parsers are not installed: pip install 'hyperslab[references,oracles]'")
+tifffile = pytest.importorskip("tifffile")
+xr = pytest.importorskip("xarray")
+fits = pytest.importorskip("astropy.io.fits")
+netcdf_file = pytest.importorskip("scipy.io").netcdf_file
+open_virtual_dataset = pytest.importorskip("virtualizarr").open_virtual_dataset
+parsers = pytest.importorskip("virtualizarr.parsers")
+VirtualTIFF = pytest.importorskip("virtual_tiff").VirtualTIFF
+ObjectStoreRegistry = pytest.importorskip("obspec_utils.registry").ObjectStoreRegistry
+LocalStore = pytest.importorskip("obstore.store").LocalStore
 
 CELLS = np.random.default_rng(2).normal(0, 9, (5, 6, 8)).astype(">f4")
 IMAGE = np.random.default_rng(2).integers(0, 9999, (64, 96)).astype("u2")
@@ -43,7 +39,7 @@ def old(tmp_path_factory, registry):
         file.createVariable("t", ">f4", ("time", "y", "x"))[:] = CELLS
         file.variables["t"].units = "K"
         file.createVariable("x", ">i4", ("x",))[:] = np.arange(8)
-    return path, NetCDF3Parser()(url=str(path), registry=registry)
+    return path, parsers.NetCDF3Parser()(url=str(path), registry=registry)
 
 
 def test_netcdf_3_is_read_in_part(old):
@@ -63,7 +59,7 @@ def test_datasets_and_their_parts_are_read_too(old, registry):
     path, store = old
     options = {"targets": str(path.parent)}
     dataset = open_virtual_dataset(
-        f"file://{path}", registry=registry, parser=NetCDF3Parser(), loadable_variables=["x"]
+        f"file://{path}", registry=registry, parser=parsers.NetCDF3Parser(), loadable_variables=["x"]
     )
     for given in (dataset, store.to_virtual_datatree(), store._group):
         assert np.array_equal(hs.open(given, storage_options=options)["t"][3], CELLS[3])
@@ -111,7 +107,7 @@ def test_hdf5_by_manifests_is_what_the_file_holds(tmp_path, registry):
         file.create_dataset("a", data=IMAGE, chunks=(10, 20), compression="gzip", shuffle=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        store = HDFParser()(url=f"file://{tmp_path}/a.h5", registry=registry)
+        store = parsers.HDFParser()(url=f"file://{tmp_path}/a.h5", registry=registry)
         array = hs.open(store, storage_options={"targets": [tmp_path]})["a"]
     assert np.array_equal(array[5:33, 90:], IMAGE[5:33, 90:])
 
@@ -119,7 +115,7 @@ def test_hdf5_by_manifests_is_what_the_file_holds(tmp_path, registry):
 def test_fits_is_read_in_part(tmp_path, registry):
     fits.PrimaryHDU(IMAGE.astype(">i2")).writeto(tmp_path / "a.fits")
     array = hs.open(
-        FITSParser()(url=str(tmp_path / "a.fits"), registry=registry), storage_options={"targets": [tmp_path]}
+        parsers.FITSParser()(url=str(tmp_path / "a.fits"), registry=registry), storage_options={"targets": [tmp_path]}
     )["PRIMARY"]
     assert np.array_equal(array[7:9, ::5], fits.getdata(tmp_path / "a.fits")[7:9, ::5])
     assert array.explain[7].plan.estimate.fetched_bytes == 192
