@@ -331,8 +331,8 @@ class Array:
     def explain(self) -> "_Explain":
         """What a read would send and cost: `print(array.explain[key])`. Reads no cells.
 
-        Sends nothing, but for HDF5 and references: where chunks lie is read when it is needed for the first time. Options
-        go into a call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
+        Sends nothing, but for HDF5 and references: where chunks lie is read when it is first needed. Options go into a
+        call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
         """
         return _Explain(self)
 
