@@ -13,7 +13,7 @@ from zlib_ng import zlib_ng
 from hyperslab.errors import ChunkSizeError, IntegrityError, UnsupportedError
 from hyperslab.layout.codecs import ByteArray, Size, numcodec
 
-__all__ = ["Blosc", "Bz2", "Lz4", "Lzma", "Zlib", "Zstd"]
+__all__ = ["Blosc", "Bz2", "Lz4", "Lzma", "Zlib", "Zstd", "unpack_zstd"]
 
 # What the decoder of an xz stream may use for its dictionary; `xz -9` needs 65 MiB.
 _LZMA_MEMORY_BYTES = 512 << 20
@@ -191,6 +191,18 @@ def _zstd_frame_nbytes(data: ByteArray) -> int | None:
     return int.from_bytes(head[at : at + width], "little") + (256 if width == 2 else 0)
 
 
+# Kinds of blocks in a zstd frame, and what one that is compressed can hold at most.
+_ZSTD_RUN, _ZSTD_PACKED = 1, 2
+_ZSTD_BLOCK_BYTES = 128 << 10
+
+
+@lru_cache(maxsize=1)
+def _zstd_unpack() -> Callable[[ByteArray], Any]:
+    from numcodecs.zstd import decompress
+
+    return cast("Callable[[ByteArray], Any]", decompress)
+
+
 @lru_cache(maxsize=1)
 def _zstd_decompress() -> Callable[[ByteArray, ByteArray], Any]:
     # Not by way of the codec, which looks at both buffers once more: that counts where chunks are small.
@@ -213,19 +225,43 @@ def _zstd_nbytes(data: ByteArray) -> int | None:
     return total
 
 
+def unpack_zstd(data: ByteArray, limit_bytes: int) -> bytes:
+    """Return what zstd frames hold, which may not state their sizes; ValueError if that could exceed the limit.
+
+    A frame's blocks, which are counted first, hold so many bytes each at most: nothing is unpacked that is too large.
+    """
+    rest, most = data, 0
+    while rest.nbytes:
+        stated, (end, bound) = _zstd_frame_nbytes(rest), _zstd_frame_ends(rest)
+        most += bound if stated is None else stated
+        if most > limit_bytes:
+            raise ValueError(f"it may unpack to {most} bytes; at most {limit_bytes} are read")
+        rest = rest[end:]
+    try:
+        return bytes(_zstd_unpack()(data))
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+
+
 def _zstd_frame_end(data: ByteArray) -> int:
     """Return where the first frame ends, going from block to block."""
+    return _zstd_frame_ends(data)[0]
+
+
+def _zstd_frame_ends(data: ByteArray) -> tuple[int, int]:
+    """Return where the first frame ends, and how many bytes its blocks can hold at most."""
     descriptor = int(data[4])
     single = descriptor >> 5 & 1
     at = 5 + (not single) + (0, 1, 2, 4)[descriptor & 3] + (single, 2, 4, 8)[descriptor >> 6]
-    last = False
+    last, most = False, 0
     while not last:
         if at + 3 > data.nbytes:
             raise ValueError("a block is cut off")
         block = int.from_bytes(data[at : at + 3].tobytes(), "little")
-        last, run = bool(block & 1), block >> 1 & 3 == 1
-        at += 3 + (1 if run else block >> 3)
-    return at + 4 * (descriptor >> 2 & 1)
+        last, kind = bool(block & 1), block >> 1 & 3
+        at += 3 + (1 if kind == _ZSTD_RUN else block >> 3)
+        most += _ZSTD_BLOCK_BYTES if kind == _ZSTD_PACKED else block >> 3
+    return at + 4 * (descriptor >> 2 & 1), most
 
 
 _BLOSC_HEADER = np.dtype(
