@@ -70,7 +70,8 @@ def open(
     """Open the array or group at `url`; its format is found out. Mode "r+" allows to change it.
 
     `url` is a local path, `file://`, `memory://name/…`, `s3://bucket/…`, `az://container/…`, `gs://bucket/…` or
-    `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`, `refs.json/array`).
+    `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`, `refs.json/array`,
+    `repository@tag=v1/array` of Icechunk; also `@branch=` and `@snapshot=`, by default the branch `main`).
     `storage_options` are for the store: `endpoint`, `anonymous`, credentials and more; `targets` are the other places
     that references may lead to. Only metadata is read. Without a `session` the default one is used. Only Zarr can be
     changed. Instead of a URL it may be what VirtualiZarr made: a ManifestStore, or a dataset.
@@ -331,8 +332,8 @@ class Array:
     def explain(self) -> "_Explain":
         """What a read would send and cost: `print(array.explain[key])`. Reads no cells.
 
-        Sends nothing, but for HDF5 and references: where chunks lie is read when it is first needed. Options go into a
-        call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
+        Sends nothing, but for HDF5, Icechunk and references: where chunks lie is read when it is first needed. Options go
+        into a call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
         """
         return _Explain(self)
 

@@ -1,16 +1,23 @@
 """Icechunk repositories, written by Icechunk itself: several versions, branches and tags, every kind of chunk."""
 
 import contextlib
+import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import icechunk
 import numpy as np
+import pytest
 import zarr
 from zarr.codecs import BytesCodec
 
-__all__ = ["GRID", "SPEC_VERSIONS", "History", "opened_by_icechunk", "write_history", "write_virtual"]
+# Whoever imports this is skipped where it is not installed.
+icechunk = pytest.importorskip("icechunk")
+
+__all__ = [
+    "GRID", "SPEC_VERSIONS", "History", "create", "icechunk", "opened_by_icechunk", "version2", "write_history",
+    "write_virtual",
+]  # fmt: skip
 
 # Icechunk 2 writes both versions of the format, Icechunk 1 the first.
 SPEC_VERSIONS = (1,) if icechunk.__version__.startswith("1.") else (1, 2)
@@ -58,12 +65,12 @@ def _first(session: Any) -> dict[str, np.ndarray]:
         cells[path] = np.asarray(array[...])
 
     put("plain", GRID, chunks=(20, 11), compressors=None)
-    put("packed", GRID.astype("f8") / 3, chunks=(20, 11), dimension_names=("y", "x"), attributes={"units": "m"})
+    put("packed", GRID * 7919.0 % 1009 / 7, chunks=(20, 11), dimension_names=("y", "x"), attributes={"units": "m"})
     put("tiny", np.arange(10, dtype="i2"), chunks=(4,))
     put("sharded", GRID, chunks=(5, 11), shards=(20, 22))
     put("scalar", np.array(7.5))
     root.create_group("deep").create_group("er")
-    put("deep/er/cube", np.arange(2 * 3 * 400, dtype="u2").reshape(2, 3, 400), chunks=(1, 2, 400), compressors=None)
+    put("deep/er/cube", np.arange(600.0).reshape(2, 3, 100), chunks=(1, 2, 100), compressors=None)
     sparse = zarr.create_array(
         session.store, name="sparse", shape=(60, 44), chunks=(20, 11), dtype="i4", fill_value=-5, compressors=None
     )
@@ -139,8 +146,7 @@ def write_virtual(storage: Any, folder: Path, spec: int = 1, *, etags: bool = Fa
     (folder / "b.bin").write_bytes(data[4:6].tobytes())
     refs = [([0, 0], "a.bin", 4), ([1, 0], "a.bin", 84), ([2, 0], "b.bin", 0)]
     chunks = [
-        icechunk.VirtualChunkSpec(index, f"file://{folder}/{name}", offset, 80, **extra)
-        for index, name, offset in refs
+        icechunk.VirtualChunkSpec(index, f"file://{folder}/{name}", offset, 80, **extra) for index, name, offset in refs
     ]
     session.store.set_virtual_refs("v", chunks)
     session.commit("virtual")
@@ -148,3 +154,13 @@ def write_virtual(storage: Any, folder: Path, spec: int = 1, *, etags: bool = Fa
     return data
 
 
+def version2(folder: Path) -> Path:
+    """Return a directory with repositories that Icechunk 2.3 wrote in version 2 of the format.
+
+    `history` is what `write_history` writes, two rows of chunks in a manifest. The array `v` of `virtual` refers to
+    1,500 chunks of four bytes in as many files, by locations that are compressed: chunk n is at byte 100 n + 8 of
+    `s3://bucket/run/{n % 7}/file-{n:05}.nc`, whose ETag is n in hexadecimal digits.
+    """
+    with zipfile.ZipFile(Path(__file__).with_name("icechunk_version2.zip")) as packed:
+        packed.extractall(folder)
+    return folder

@@ -2,15 +2,17 @@
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hyperslab.errors import IntegrityError, InternalError, NotFoundError, StoreError, StoreNotFoundError
-from hyperslab.execute.file import StoredFile
+from hyperslab.execute.file import StoredFile, send_lookups
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.retry import backoff_s
+from hyperslab.execute.run import Job
 from hyperslab.execute.session import Session
 from hyperslab.layout import FileVersion
 from hyperslab.store import LocalStore, Reply, Span, Store
+from hyperslab.store.routing import route
 
 __all__ = ["StoreReader"]
 
@@ -51,6 +53,28 @@ class StoreReader:
         """Return the object's size in bytes, None if it is not there."""
         # Every answer says how large its object is; its last byte is asked for where there was none yet.
         return self._sizes[key] if key in self._sizes or self._fetch(key, -1) is not None else None
+
+    def fetch_many(self, wanted: Sequence[tuple[str, Span, int]]) -> list[Reply | None]:
+        """Fetch (name, span, bytes expected) of several objects together; None for those that are not there."""
+        store, keys = route(self.store, tuple([name for name, _, _ in wanted]))
+        found: list[Reply | None] = [None] * len(wanted)
+
+        def done(job: Job, reply: Reply) -> None:
+            found[job.number] = reply
+
+        spans = zip(keys, wanted, strict=True)
+        jobs = [Job(number, key, span, nbytes, lookup=True) for number, (key, (_, span, nbytes)) in enumerate(spans)]
+        if jobs:
+            send_lookups(self.session, store, jobs, done, _not_there)
+        return found
+
+    def held(self, name: str, what: str) -> Any:
+        """Return what is held in memory under that name of an object which does not change; or None."""
+        return self.session.indexes.get((self.store.address, name, None, what))
+
+    def hold(self, name: str, what: str, value: Any, nbytes: int) -> None:
+        """Hold something made of an object which does not change, as long as there is room for `nbytes`."""
+        self.session.indexes.put((self.store.address, name, None, what), value, nbytes)
 
     def file(self, key: str, version: FileVersion | None = None) -> StoredFile | None:
         """Return a file to read in parts, None if it is not there; of that version, where one is given."""
@@ -94,3 +118,7 @@ class StoreReader:
     def _count(self, ledger: Ledger) -> None:
         ledger.usd = float(self.session.model(self.store).usd(ledger.lookups, ledger.bytes))
         self.session.metrics.add(ledger)
+
+
+def _not_there(job: Job) -> None:
+    return None

@@ -41,7 +41,8 @@ def open_source(reader: MetadataReader, url: str, path: str) -> ArraySource | Gr
     Asks for as little as its name allows: for most arrays `zarr.json` alone.
     """
     path = path.strip("/")
-    if (found := _open_references(reader, url, path)) is not None:
+    found = _open_revision(reader, url, path) or _open_references(reader, url, path)
+    if found is not None:
         return found
     if path.lower().endswith(".npy") and (array := open_npy(reader, url, path)):
         return array
@@ -54,6 +55,8 @@ def open_source(reader: MetadataReader, url: str, path: str) -> ArraySource | Gr
     if found is None and path and not inside:
         found = open_npy(reader, url, path) or _open_hdf5(reader, url, path)
     found = found or _open_unnamed_references(reader, url, path)
+    if found is None:
+        found = _open_repository(reader, url, path)
     if found is None:
         refuse_file(reader, path)
         keys = [join(path, name) for name in ("zarr.json", ".zarray", ".zgroup")] + [path] * bool(path)
@@ -133,9 +136,9 @@ def locate_chunks(
         return source, source.layout
     found = source.chunks.lookup(reader, pieces_of(source.layout, selection))
     if isinstance(found, References):
-        if source.layout.index is not None:
+        if source.layout.index is not None and not found.in_shards:
             raise UnsupportedError(f"{source.url!r} has shards that are referred to; only chunks can be")
-        return source, replace(source.layout, references=found)
+        return source, replace(source.layout, references=found, index=None)
     if found is not None:
         return source, replace(source.layout, table=found)
     layout = replace(source.layout, table=source.chunks.table(reader))
@@ -168,6 +171,22 @@ def _open_unnamed_references(reader: MetadataReader, url: str, path: str) -> Arr
     if path and (reader.get_range(path, 0, 1) or b"") == b"{" and (found := open_references(reader, url, path)):
         return found
     return open_references(reader, url, path, folder=True)
+
+
+def _open_revision(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    """Return what a path names in a version of an Icechunk repository (`repo@tag=v1/a`); None if it names none."""
+    if "@" not in path:
+        return None
+    from hyperslab.formats.icechunk import source as icechunk
+
+    return icechunk.open_revision(reader, url, path)
+
+
+def _open_repository(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    """Return what a path leads to in an Icechunk repository, at the head of `main`; None if it leads into none."""
+    from hyperslab.formats.icechunk import source as icechunk
+
+    return icechunk.open_main(reader, url, path)
 
 
 def _inside_file(path: str, suffixes: tuple[str, ...] = HDF5_SUFFIXES) -> tuple[str, str] | None:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from hyperslab.errors import InvalidInputError, MetadataError
 from hyperslab.layout import ChunkTable, FileVersion, Layout, References
 from hyperslab.plan import Pieces
+from hyperslab.store import Reply, Span
 
 __all__ = [
     "MAX_METADATA_BYTES",
@@ -193,6 +194,21 @@ class MetadataReader(Protocol):
 
     def size(self, key: str) -> int | None:
         """Return the object's size in bytes, None if it is not there."""
+        ...
+
+    def fetch_many(self, wanted: Sequence[tuple[str, Span, int]]) -> list[Reply | None]:
+        """Fetch (name, span, bytes expected) of several objects together; None for those that are not there.
+
+        A name is a key, or a URL that references may lead to. An object much larger than expected is refused.
+        """
+        ...
+
+    def held(self, name: str, what: str) -> Any:
+        """Return what is held in memory under that name of an object which does not change; or None."""
+        ...
+
+    def hold(self, name: str, what: str, value: Any, nbytes: int) -> None:
+        """Hold something made of an object which does not change, as long as there is room for `nbytes`."""
         ...
 
     def file(self, key: str, version: FileVersion | None = None) -> StoredBytes | None:

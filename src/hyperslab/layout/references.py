@@ -38,9 +38,13 @@ class References:
     keys: tuple[str, ...]
     inline: Mapping[int, bytes] = field(default_factory=dict)
     etags: Mapping[str, str] = field(default_factory=dict)
+    # Whether shards were looked into: where an array has them, it is their chunks that are referred to.
+    in_shards: bool = False
 
     @classmethod
-    def of(cls, places: Mapping[int, Place], etags: Mapping[str, str] | None = None) -> "References":
+    def of(
+        cls, places: Mapping[int, Place], etags: Mapping[str, str] | None = None, *, in_shards: bool = False
+    ) -> "References":
         """Return the references of chunks, given by their numbers.
 
         >>> references = References.of({7: ("b.nc", 100, 40), 2: b"abcd"})
@@ -60,7 +64,7 @@ class References:
                 _check(key, offset, length)
                 rows[:, row] = keys.setdefault(key, len(keys)), offset, length
         objects, offsets, lengths = rows
-        return cls(np.array(numbers, np.int64), objects, offsets, lengths, tuple(keys), inline, etags or {})
+        return cls(np.array(numbers, np.int64), objects, offsets, lengths, tuple(keys), inline, etags or {}, in_shards)
 
     def rows(self, numbers: Ints) -> Ints:
         """Return the row of each of these chunks, -1 for those that are not stored."""

@@ -51,12 +51,14 @@ class Reply:
     `etag` is None when the store gives none, or a weak one: then versions cannot be told apart.
     `object_nbytes` is the size of the whole object, however little of it was asked for.
     `requests` is how many were sent for it: two where a store must be asked for the size first.
+    `modified_ns` is when the object was written, by the store's clock, 0 where that is not known.
     """
 
     data: memoryview
     etag: str | None
     object_nbytes: int
     requests: int = 1
+    modified_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -245,7 +245,7 @@ class LocalStore:
             raise too_short(self._name(key), span, size)
         data = np.empty(stop - start, np.uint8).data
         etag = self._read(key, handle, start, data, if_match)
-        return Reply(data.toreadonly(), etag, size)
+        return Reply(data.toreadonly(), etag, size, modified_ns=handle.mtime_ns)
 
     async def aget(
         self,

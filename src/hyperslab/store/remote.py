@@ -351,7 +351,8 @@ class RemoteStore:
             raise transient(f"listing {self._name}/{prefix} took over {limit_s} s; open by path instead") from None
 
     def _reply(self, key: str, span: Span, if_match: str | None, meta: Mapping[str, Any], data: Any) -> Reply:
-        reply = Reply(memoryview(data), self._backend.tag(meta), meta["size"])
+        modified_ns = int(meta["last_modified"].timestamp()) * 1_000_000_000
+        reply = Reply(memoryview(data), self._backend.tag(meta), meta["size"], modified_ns=modified_ns)
         return check_reply(f"{self._name}/{key}", span, reply, if_match)
 
     def _empty_or_raise(self, error: Exception, key: str, span: Span) -> Reply:

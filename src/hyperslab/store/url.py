@@ -23,6 +23,7 @@ _CONTAINER = re.compile(r"\$?[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 _AZURE_HOST = re.compile(
     r"([a-z0-9]{3,24})\.(?:dfs|blob)\.(core\.(?:windows\.net|chinacloudapi\.cn|usgovcloudapi\.net|cloudapi\.de))"
 )
+_REVISION = re.compile(r"(.*?)/?@(?:branch|tag|snapshot)=")
 _KNOWN = ("file", "memory", "s3", "az", "azure", "abfs", "abfss", "adl", "gs", "gcs", "http", "https")
 # What directories of references in Parquet files are called.
 REFERENCE_FOLDERS = (".parq", ".parquet")
@@ -103,6 +104,9 @@ def _local(path: str, options: Mapping[str, Any] | None, create: bool, record: s
     if os.path.isdir(full) or (create and not os.path.lexists(full)):
         return LocalStore(full, record=record), ""
     if not os.path.exists(full):
+        above = _repository_above(full)
+        if above is not None:
+            return LocalStore(above, record=record), full[len(above) :].strip("/")
         file = _file_above(full)
         if file is None:
             raise NotFoundError(f"there is no file or directory {full}")
@@ -123,6 +127,19 @@ def _beside_references(path: str) -> str | None:
             return parent
         path = parent
     return None
+
+
+def _repository_above(path: str) -> str | None:
+    """Return the directory of the Icechunk repository that a path leads into, None if it leads into none.
+
+    What is in it has no files of its name. A version of it may be named behind an '@'.
+    """
+    named = _REVISION.match(path)
+    if named is not None and os.path.isdir(named[1]):
+        return named[1]
+    while path and not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path if os.path.isdir(os.path.join(path, "snapshots")) else None
 
 
 def _file_above(path: str) -> str | None:

@@ -141,7 +141,7 @@ class HyperslabDataStore(AbstractDataStore):
 
 
 # The version of Zarr whose documents describe arrays of a format.
-_ZARR = {"zarr2": 2, "zarr3": 3, "kerchunk": 2, "virtualizarr": 3}
+_ZARR = {"zarr2": 2, "zarr3": 3, "kerchunk": 2, "virtualizarr": 3, "icechunk": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,15 +176,12 @@ def _read_by_zarr(group: Group, name: str) -> _Node | None:
 
     zarr-python decodes it, out of bytes that come through the session.
     """
-    if not group.source.format.startswith("zarr"):
+    store = _zarr_store(group, name)
+    if store is None:
         return None
     import zarr
     from zarr.errors import BaseZarrError
 
-    from hyperslab.execute.write import StoreWriter
-    from hyperslab.formats.zarr.store import ZarrStore
-
-    store = ZarrStore(StoreWriter(group.session, group.store), join(group.source.path, name), read_only=True)
     try:
         array = zarr.open_array(store, mode="r")
     except (BaseZarrError, ValueError, TypeError, KeyError):
@@ -195,6 +192,20 @@ def _read_by_zarr(group: Group, name: str) -> _Node | None:
         array, group.url.rstrip("/") + "/" + name, group.source.format, array.shape, array.dtype, array.chunks,
         array.shards, tuple(dims), attrs,
     )  # fmt: skip
+
+
+def _zarr_store(group: Group, name: str) -> Any:
+    """Return a store by which zarr-python reads a member through the session; None if it is not Zarr."""
+    if group.source.format == "icechunk":
+        from hyperslab.formats.icechunk.source import zarr_store
+
+        return zarr_store(StoreReader(group.session, group.store), group.source, name)
+    if not group.source.format.startswith("zarr"):
+        return None
+    from hyperslab.execute.write import StoreWriter
+    from hyperslab.formats.zarr.store import ZarrStore
+
+    return ZarrStore(StoreWriter(group.session, group.store), join(group.source.path, name), read_only=True)
 
 
 def _storage(node: _Node, dims: tuple[str, ...]) -> dict[str, Any]:

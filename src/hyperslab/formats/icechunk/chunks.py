@@ -1,6 +1,6 @@
 """Where the chunks of a read lie, by the manifests that it needs and, where chunks are shards, by their indexes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,11 +10,11 @@ import numpy.typing as npt
 from hyperslab.errors import IntegrityError, InternalError, MetadataError
 from hyperslab.formats.icechunk.ids import name_of
 from hyperslab.formats.icechunk.manifest import ChunkRef, Manifest
+from hyperslab.formats.icechunk.shards import Shard, read_indexes
 from hyperslab.formats.icechunk.snapshot import ArrayManifests
-from hyperslab.formats.icechunk.versions import pin_versions
+from hyperslab.formats.icechunk.versions import check_version, pin_versions
 from hyperslab.formats.source import MetadataReader, join
 from hyperslab.layout import ChunkTable, Layout, Place, References, ShardIndex, numbers_of
-from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import Pieces
 
 __all__ = ["RepositoryChunks"]
@@ -27,16 +27,21 @@ _MAX_MANIFEST_BYTES = 256 << 20
 _HELD_BYTES = 256 << 20
 
 
-class _Manifests(dict[bytes, Manifest]):
-    """Manifests that were read, by their ids; those read first go when there are too many. A copy starts empty."""
+class _Held:
+    """What a handle has seen: manifests by their ids, and ETags of files by their locations. A copy starts anew."""
+
+    def __init__(self) -> None:
+        self.manifests: dict[bytes, Manifest] = {}
+        self.etags: dict[str, str] = {}
 
     def keep(self, identity: bytes, manifest: Manifest) -> None:
-        self[identity] = manifest
-        while len(self) > 1 and sum([each.nbytes for each in list(self.values())]) > _HELD_BYTES:
-            self.pop(next(iter(self)), None)
+        """Keep a manifest; those read first go when there are too many."""
+        self.manifests[identity] = manifest
+        while len(self.manifests) > 1 and sum([each.nbytes for each in list(self.manifests.values())]) > _HELD_BYTES:
+            self.manifests.pop(next(iter(self.manifests)), None)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _Manifests, ()
+        return _Held, ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,19 +50,31 @@ class RepositoryChunks:
 
     root: str
     manifests: ArrayManifests
-    held: _Manifests = field(default_factory=_Manifests, repr=False)
+    held: _Held = field(default_factory=_Held, repr=False)
 
     def lookup(self, reader: MetadataReader, wanted: Pieces) -> References:
         """Return references to the chunks of a read; fetches what is needed for that and is not at hand."""
         layout = wanted.layout
         numbers = np.unique(numbers_of(layout.grid, wanted.chunks()))
         places = _places(numbers, layout.grid)
-        if layout.index is None:
-            refs = self._refs(reader, places)
-            etags = pin_versions(reader, [ref for ref in refs if ref is not None])
-            found = {n: self._place(ref) for n, ref in zip(numbers.tolist(), refs, strict=True) if ref is not None}
-            return References.of(found, etags)
-        return self._in_shards(reader, layout, numbers, places)
+        if layout.index is not None:
+            return self._in_shards(reader, layout, layout.index, numbers, places)
+        refs = self._refs(reader, places)
+        etags = pin_versions(reader, [ref for ref in refs if ref is not None], self.held.etags)
+        found = {n: self._place(ref) for n, ref in zip(numbers.tolist(), refs, strict=True) if ref is not None}
+        return References.of(found, etags)
+
+    def stored(self, reader: MetadataReader, place: Ints) -> bytes | None:
+        """Return the bytes of the chunk, or shard, at one place of the grid; None if it is not stored."""
+        ref = self._refs(reader, place)[0]
+        if ref is None or ref.inline is not None:
+            return None if ref is None else ref.inline
+        name, etags = self._name(ref), pin_versions(reader, [ref], self.held.etags)
+        reply = reader.fetch_many([(name, (ref.offset, ref.offset + ref.length), ref.length)])[0]
+        if reply is None:
+            raise IntegrityError(f"chunk {name!r} is not there, though a manifest refers to it; was it deleted?")
+        check_version(name, etags, reply)
+        return bytes(reply.data)
 
     def table(self, reader: MetadataReader) -> ChunkTable:
         raise InternalError("chunks of a repository are looked up for each read")
@@ -79,79 +96,58 @@ class RepositoryChunks:
 
     def _read(self, reader: MetadataReader, numbers: Sequence[int]) -> list[Manifest]:
         """Return manifests, those that are not at hand fetched together."""
+        ids = self.manifests.ids
+        found: dict[bytes, Manifest] = {}
+        missing: dict[int, str] = {}
+        for number in numbers:
+            key = join(self.root, "manifests", name_of(ids[number]))
+            held = self.held.manifests.get(ids[number]) or reader.held(key, "manifest")
+            if held is None:
+                missing[number] = key
+            else:
+                found[ids[number]] = held
+        found |= self._fetch(reader, missing)
+        return [found[ids[number]] for number in numbers]
+
+    def _fetch(self, reader: MetadataReader, keys: Mapping[int, str]) -> dict[bytes, Manifest]:
         ids, sizes = self.manifests.ids, self.manifests.sizes
-        found = {ids[number]: self.held.get(ids[number]) for number in numbers}
-        missing = [number for number in numbers if found[ids[number]] is None]
-        keys = [join(self.root, "manifests", name_of(ids[number])) for number in missing]
-        for key, number in zip(keys, missing, strict=True):
+        for number, key in keys.items():
             if sizes[number] > _MAX_MANIFEST_BYTES:
-                raise MetadataError(f"{key!r} has {sizes[number]} bytes; manifests are read up to {_MAX_MANIFEST_BYTES}")
-        replies = reader.fetch_many([(key, None, sizes[number]) for key, number in zip(keys, missing, strict=True)])
-        for key, number, reply in zip(keys, missing, replies, strict=True):
+                raise MetadataError(f"{key!r} has {sizes[number]} bytes; at most {_MAX_MANIFEST_BYTES} are read")
+        replies = reader.fetch_many([(key, None, sizes[number]) for number, key in keys.items()])
+        found: dict[bytes, Manifest] = {}
+        for (number, key), reply in zip(keys.items(), replies, strict=True):
             if reply is None:
-                raise IntegrityError(f"manifest {key!r} is not there, though the snapshot refers to it; was it deleted?")
-            manifest = Manifest(bytes(reply.data), ids[number], key)
+                raise IntegrityError(f"manifest {key!r} is not there, though its snapshot names it; was it deleted?")
+            manifest = found[ids[number]] = Manifest(bytes(reply.data), ids[number], key)
             self.held.keep(ids[number], manifest)
-            found[ids[number]] = manifest
-        return [manifest for number in numbers if (manifest := found[ids[number]]) is not None]
+            reader.hold(key, "manifest", manifest, manifest.nbytes)
+        return found
 
     def _place(self, ref: ChunkRef) -> Place:
         return ref.inline if ref.inline is not None else (self._name(ref), ref.offset, ref.length)
 
     def _name(self, ref: ChunkRef) -> str:
+        """Return the name of the object that a chunk lies in, '' if it is inline."""
         return ref.location if ref.chunk is None else join(self.root, "chunks", name_of(ref.chunk))
 
-    def _in_shards(self, reader: MetadataReader, layout: Layout, numbers: Ints, places: Ints) -> References:
+    def _in_shards(
+        self, reader: MetadataReader, layout: Layout, index: ShardIndex, numbers: Ints, places: Ints
+    ) -> References:
         """Return references to chunks within shards, whose indexes are looked up."""
-        per_object = np.array(layout.chunks_per_object, np.int64)
-        shards, which = np.unique(places // per_object, axis=0, return_inverse=True)
-        refs = self._refs(reader, shards)
-        etags = pin_versions(reader, [ref for ref in refs if ref is not None])
-        tables = self._indexes(reader, layout, refs, etags)
-        inner = np.zeros(len(places), np.int64)
-        for axis, count in enumerate(layout.chunks_per_object):
-            inner = inner * count + places[:, axis] % count
+        per_shard = np.array(layout.chunks_per_object, np.int64)
+        grid, which = np.unique(places // per_shard, axis=0, return_inverse=True)
+        refs = self._refs(reader, grid)
+        shards = {row: Shard(ref, self._name(ref)) for row, ref in enumerate(refs) if ref is not None}
+        etags = pin_versions(reader, [shard.ref for shard in shards.values()], self.held.etags)
+        tables = dict(zip(shards, read_indexes(reader, layout, index, list(shards.values()), etags), strict=True))
+        inner = numbers_of(layout.chunks_per_object, places % per_shard)
         found: dict[int, Place] = {}
-        for number, shard, chunk in zip(numbers.tolist(), which.reshape(-1).tolist(), inner.tolist(), strict=True):
-            ref, table = refs[shard], tables[shard]
-            if ref is None or table is None or table.offsets[chunk] < 0:
-                continue
-            low, nbytes = int(table.offsets[chunk]), int(table.lengths[chunk])
-            found[number] = (
-                ref.inline[low : low + nbytes] if ref.inline is not None else (self._name(ref), ref.offset + low, nbytes)
-            )
-        return References.of(found, etags)
-
-    def _indexes(
-        self, reader: MetadataReader, layout: Layout, refs: Sequence[ChunkRef | None], etags: dict[str, str]
-    ) -> list[ChunkTable | None]:
-        """Return where the chunks of each shard lie in it; those of versions that are certain are remembered."""
-        index = layout.index
-        if index is None:
-            raise InternalError("the array has no shards")
-        tables: list[ChunkTable | None] = [None] * len(refs)
-        missing: list[tuple[int, str, tuple[int, int]]] = []
-        for row, ref in enumerate(refs):
-            if ref is None:
-                continue
-            low, high = _index_span(index, len(ref.inline) if ref.inline is not None else ref.length)
-            if ref.inline is not None:
-                tables[row] = _table(layout, index, memoryview(ref.inline)[low:high], len(ref.inline), "an inline shard")
-                continue
-            tables[row] = reader.held(self._name(ref), _index_name(ref, etags))
-            if tables[row] is None:
-                missing.append((row, self._name(ref), (ref.offset + low, ref.offset + high)))
-        replies = reader.fetch_many([(name, span, span[1] - span[0]) for _, name, span in missing])
-        for (row, name, _), reply in zip(missing, replies, strict=True):
-            ref = refs[row]
-            if reply is None or ref is None:
-                raise IntegrityError(f"shard {name!r} is not there, though a manifest refers to it; was it deleted?")
-            table = tables[row] = _table(layout, index, reply.data, ref.length, name)
-            if ref.chunk is None and reply.etag is not None:
-                etags.setdefault(name, reply.etag)
-            if ref.chunk is not None or name in etags:
-                reader.hold(name, _index_name(ref, etags), table, table.nbytes)
-        return tables
+        for number, row, chunk in zip(numbers.tolist(), which.reshape(-1).tolist(), inner.tolist(), strict=True):
+            place = shards[row].place(tables[row], chunk) if row in shards else None
+            if place is not None:
+                found[number] = place
+        return References.of(found, etags, in_shards=True)
 
 
 def _places(numbers: Ints, grid: tuple[int, ...]) -> Ints:
@@ -160,18 +156,3 @@ def _places(numbers: Ints, grid: tuple[int, ...]) -> Ints:
     for axis in reversed(range(len(grid))):
         numbers, places[:, axis] = np.divmod(numbers, grid[axis])
     return places
-
-
-def _index_span(index: ShardIndex, nbytes: int) -> tuple[int, int]:
-    """Return where the index lies in a shard of so many bytes."""
-    if nbytes < index.nbytes:
-        raise IntegrityError(f"a shard has {nbytes} bytes, which are too few for its index of {index.nbytes}")
-    return (0, index.nbytes) if index.location == "start" else (nbytes - index.nbytes, nbytes)
-
-
-def _index_name(ref: ChunkRef, etags: dict[str, str]) -> str:
-    return f"shard index of {ref.offset} {ref.length} {etags.get(ref.location)}"
-
-
-def _table(layout: Layout, index: ShardIndex, data: memoryview, nbytes: int, key: str) -> ChunkTable:
-    return parse_shard_index(data, index, nbytes, key, chunk_nbytes=layout.chunk_nbytes if layout.plain else None)

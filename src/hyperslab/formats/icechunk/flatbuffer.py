@@ -6,6 +6,7 @@ their items, and lie where an offset says. Many tables of one type, like a milli
 one step of NumPy for each field.
 """
 
+import sys
 from typing import Any, NoReturn
 
 import numpy as np
@@ -134,21 +135,8 @@ class Tables:
 
     def texts(self, field: int) -> list[str]:
         """Return a field of text, '' where it is not there."""
-        vectors = self.vectors(field, 1)
-        if vectors.counts.size and int(vectors.counts.max()) > _MAX_TEXT_BYTES:
-            self.buffer.fail(f"a text has more than {_MAX_TEXT_BYTES} bytes")
-        # Tables may share a text, but texts that overlap are made to fill memory.
-        distinct, which = np.unique(vectors.starts, return_inverse=True)
-        lengths = np.zeros(len(distinct), np.int64)
-        lengths[which] = vectors.counts
-        if int(lengths.sum()) > self.buffer.nbytes:
-            self.buffer.fail("texts overlap")
-        texts = [self._text(*span) for span in zip(distinct.tolist(), lengths.tolist(), strict=True)]
-        return [texts[number] for number in which.tolist()]
-
-    def _text(self, start: int, nbytes: int) -> str:
         try:
-            return self.buffer.bytes[start : start + nbytes].tobytes().decode()
+            return [data.decode() for data in self.vectors(field, 1).raws(most_bytes=_MAX_TEXT_BYTES)]
         except UnicodeDecodeError:
             self.buffer.fail("a text is not in UTF-8")
 
@@ -176,10 +164,17 @@ class Vectors:
     def __init__(self, buffer: Buffer, starts: Ints, counts: Ints, item_bytes: int) -> None:
         self.buffer, self.starts, self.counts, self.item_bytes = buffer, starts, counts, item_bytes
 
-    def raw(self, row: int) -> bytes:
-        """Return the items of one vector as they are."""
-        start = int(self.starts[row])
-        return self.buffer.bytes[start : start + int(self.counts[row]) * self.item_bytes].tobytes()
+    def raws(self, *, most_bytes: int = sys.maxsize) -> list[bytes]:
+        """Return the items of each vector as they are; none may have more bytes than that."""
+        # Tables may share a vector, but vectors that overlap are made to fill memory.
+        distinct, which = np.unique(self.starts, return_inverse=True)
+        lengths = np.zeros(len(distinct), np.int64)
+        lengths[which] = self.counts * self.item_bytes
+        if lengths.size and (int(lengths.max()) > most_bytes or int(lengths.sum()) > self.buffer.nbytes):
+            self.buffer.fail("texts or bytes overlap, or are longer than any should be")
+        spans = zip(distinct.tolist(), lengths.tolist(), strict=True)
+        found = [self.buffer.bytes[start : start + nbytes].tobytes() for start, nbytes in spans]
+        return [found[number] for number in which.tolist()]
 
     def words(self, count: int) -> Ints:
         """Return numbers of 32 bits, one row for each vector; all must have so many."""

@@ -1,5 +1,6 @@
 """Manifests: where each chunk of an array lies. In the repository, in a file elsewhere, or in the manifest itself."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,13 +90,12 @@ class ArrayRefs:
         ]
 
     def _locations(self, tables: Tables) -> list[str]:
-        texts = tables.texts(_LOCATION)
-        packed = np.flatnonzero(tables.has(_PACKED_LOCATION))
-        if packed.size:
-            vectors = tables.vectors(_PACKED_LOCATION, 1)
-            for row in packed.tolist():
-                texts[row] = _unpack_location(vectors.raw(row), self._dictionary, tables.buffer)
-        return texts
+        packed = tables.vectors(_PACKED_LOCATION, 1).raws(most_bytes=_MAX_LOCATION_BYTES)
+        if not any(packed):
+            return tables.texts(_LOCATION)
+        unpack = _unpacker(self._dictionary, tables.buffer)
+        pairs = zip(tables.texts(_LOCATION), packed, strict=True)
+        return [unpack(data) if data else text for text, data in pairs]
 
 
 class Manifest:
@@ -108,9 +108,10 @@ class Manifest:
             raise MetadataError(f"{key!r} is another manifest than its name says")
         self._arrays = root.lists(_ARRAYS)
         self._rows = {identity: row for row, identity in enumerate(self._arrays.structs(_NODE_ID, NODE_ID_BYTES))}
-        self._dictionary = root.vectors(_DICTIONARY, 1).raw(0)
+        self._dictionary = root.vectors(_DICTIONARY, 1).raws()[0]
         self._parsed: dict[tuple[bytes, int], ArrayRefs] = {}
-        self.nbytes = buffer.nbytes
+        # With the places of all chunks.
+        self.nbytes = 2 * buffer.nbytes
 
     def refs(self, node: bytes, ndim: int) -> ArrayRefs | None:
         """Return the references to the chunks of an array with so many axes, by its id; None if there are none."""
@@ -133,8 +134,7 @@ def _sortable(places: Ints) -> npt.NDArray[np.bytes_]:
 
 
 def _inline(tables: Tables) -> list[ChunkRef]:
-    vectors = tables.vectors(_INLINE, 1)
-    return [ChunkRef(inline=vectors.raw(row)) for row in range(len(tables))]
+    return [ChunkRef(inline=data) for data in tables.vectors(_INLINE, 1).raws()]
 
 
 def _native(tables: Tables) -> list[ChunkRef]:
@@ -143,16 +143,23 @@ def _native(tables: Tables) -> list[ChunkRef]:
     return [ChunkRef(chunk=identity, offset=offset, length=length) for identity, offset, length in spans]
 
 
-def _unpack_location(packed: bytes, dictionary: bytes, buffer: Buffer) -> str:
+def _unpacker(dictionary: bytes, buffer: Buffer) -> Callable[[bytes], str]:
+    """Return what unpacks locations that were compressed with a dictionary."""
     try:
         import zstandard
     except ImportError:
         raise UnsupportedError(
             f"{buffer.name!r} has compressed locations, which need zstandard: pip install 'hyperslab[icechunk]'"
         ) from None
-    try:
-        engine = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
-        location: str = engine.decompress(packed, max_output_size=_MAX_LOCATION_BYTES).decode()
-    except (zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
-        buffer.fail(f"a location cannot be unpacked: {error}")
-    return location
+    engine = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
+
+    def unpack(packed: bytes) -> str:
+        try:
+            # A size that the frame states is taken at its word, so that it is looked at first.
+            if zstandard.frame_content_size(packed) > _MAX_LOCATION_BYTES:
+                buffer.fail("a location is longer than any should be")
+            return str(engine.decompress(packed, max_output_size=_MAX_LOCATION_BYTES), "utf-8")
+        except (zstandard.ZstdError, UnicodeDecodeError, MemoryError) as error:
+            buffer.fail(f"a location cannot be unpacked: {error}")
+
+    return unpack

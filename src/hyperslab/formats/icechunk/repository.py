@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-from hyperslab.errors import IntegrityError, InvalidInputError, MetadataError, NotFoundError
+from hyperslab.errors import AccessError, IntegrityError, InvalidInputError, MetadataError, NotFoundError
 from hyperslab.formats.icechunk.envelope import is_icechunk, unwrap
 from hyperslab.formats.icechunk.flatbuffer import Tables
 from hyperslab.formats.icechunk.ids import ID_BYTES, parse_id
@@ -79,22 +79,28 @@ def find_repository(reader: MetadataReader, path: str) -> tuple[Revision, bytes]
     return None
 
 
-def resolve(reader: MetadataReader, revision: Revision) -> bytes:
-    """Return the id of the snapshot that a revision is, now."""
+def resolve(reader: MetadataReader, revision: Revision, url: str = "") -> bytes:
+    """Return the id of the snapshot that a revision is, now. `url` is what errors call it."""
     if revision.kind == "snapshot":
         return parse_id(revision.name)
     found = _look_up(reader, revision)
     if found is None:
-        raise NotFoundError(
-            f"there is no Icechunk repository with a {revision.kind} {revision.name!r} at {revision.root!r}"
-        )
+        where, what = url or revision.path, f"{revision.kind} {revision.name!r}"
+        raise NotFoundError(f"{where!r} is not there: no Icechunk repository with the {what} was found")
     return found
 
 
 def _look_up(reader: MetadataReader, revision: Revision) -> bytes | None:
     """Return the id of the snapshot that a branch or a tag is; None if there is no such."""
     key = join(revision.root, "repo")
-    data = reader.get(key)
+    try:
+        data = reader.get(key)
+    except AccessError:
+        # Who may not list a bucket is refused what is not there, too.
+        found = _by_file(reader, revision)
+        if found is None:
+            raise
+        return found
     if data is not None and is_icechunk(data):
         return _by_list(data, revision, key)
     return _by_file(reader, revision)
@@ -108,13 +114,20 @@ def _by_file(reader: MetadataReader, revision: Revision) -> bytes | None:
     """Look a branch or a tag up as version 1 stores them."""
     key = _ref_key(revision.root, revision.kind, revision.name)
     data = reader.get(key)
-    if data is None or (revision.kind == "tag" and reader.get(key + ".deleted") is not None):
+    if data is None or (revision.kind == "tag" and _is_there(reader, key + ".deleted")):
         return None
     name = parse_document(data, key).get("snapshot")
     try:
         return parse_id(name if isinstance(name, str) else "")
     except InvalidInputError as error:
         raise MetadataError(f"{key!r} names no snapshot: {error}") from error
+
+
+def _is_there(reader: MetadataReader, key: str) -> bool:
+    try:
+        return reader.get(key) is not None
+    except AccessError:  # as above: what is beside it could be read
+        return False
 
 
 def _by_list(data: bytes, revision: Revision, key: str) -> bytes | None:
@@ -129,4 +142,3 @@ def _by_list(data: bytes, revision: Revision, key: str) -> bytes | None:
     if number >= len(snapshots):
         raise MetadataError(f"{key!r} has {len(snapshots)} snapshots; {revision.name!r} is said to be number {number}")
     return snapshots.take(slice(number, number + 1)).structs(_SNAPSHOT_ID, ID_BYTES)[0]
-

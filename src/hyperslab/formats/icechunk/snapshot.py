@@ -75,6 +75,11 @@ class Snapshot:
 
         self._sizes = _sizes(root)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory that the snapshot takes, about."""
+        return self.buffer.nbytes + len(self._data) + 200 * (len(self._rows) + len(self._sizes))
+
     def __reduce__(self) -> tuple[Any, ...]:
         return Snapshot, (self._data, self.identity, self.key)
 
@@ -90,7 +95,7 @@ class Snapshot:
         if row is None:
             return None
         table = self._nodes.take(slice(row, row + 1))
-        document = parse_document(table.vectors(_NODE_DOCUMENT, 1).raw(0), f"{self.key}:/{path}")
+        document = parse_document(table.vectors(_NODE_DOCUMENT, 1).raws()[0], f"{self.key}:/{path}")
         kind = int(table.octets(_NODE_KIND)[0])
         if kind not in (_ARRAY, _GROUP):
             raise MetadataError(f"{self.key!r} has a node of kind {kind} at {path!r}; expected an array or a group")
@@ -125,7 +130,7 @@ def _path(text: str, key: str) -> str:
 
 def _sizes(root: Tables) -> dict[bytes, int]:
     """Return how large the files of all manifests are, by their ids."""
-    rows = np.frombuffer(root.vectors(_FILES, _FILE.itemsize).raw(0), _FILE)
+    rows = np.frombuffer(root.vectors(_FILES, _FILE.itemsize).raws()[0], _FILE)
     sizes = {bytes(row): nbytes for row, nbytes in zip(rows["id"].tolist(), rows["nbytes"].tolist(), strict=True)}
     files = root.lists(_FILES_2)
     return sizes | dict(zip(files.structs(_FILE_ID, ID_BYTES), files.longs(_FILE_NBYTES).tolist(), strict=True))

@@ -1,37 +1,45 @@
 """Groups and arrays of a repository as sources: their Zarr metadata is in a snapshot, their chunks by manifests."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from hyperslab.errors import MetadataError, NotFoundError
 from hyperslab.formats.icechunk.chunks import RepositoryChunks
 from hyperslab.formats.icechunk.ids import name_of
-from hyperslab.formats.icechunk.repository import Revision, find_repository, resolve
+from hyperslab.formats.icechunk.repository import Revision, find_repository, parse_revision, resolve
 from hyperslab.formats.icechunk.snapshot import Snapshot
 from hyperslab.formats.source import ArraySource, GroupSource, MetadataReader, join
 from hyperslab.formats.zarr import v3
 
-__all__ = ["FORMAT", "open_found", "open_revision"]
+__all__ = ["FORMAT", "open_main", "open_revision", "zarr_store"]
 
 FORMAT = "icechunk"
 
 
-def open_found(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+def open_main(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
     """Return what a path leads to in the repository that it leads into, at the head of `main`; None if in none."""
     found = find_repository(reader, path)
     return None if found is None else _open(reader, url, *found)
 
 
-def open_revision(reader: MetadataReader, url: str, revision: Revision) -> ArraySource | GroupSource:
-    """Return a group or an array of a repository, as of a revision."""
-    return _open(reader, url, revision, resolve(reader, revision))
+def open_revision(reader: MetadataReader, url: str, path: str) -> ArraySource | GroupSource | None:
+    """Return a group or an array of a repository, of the version that the path names; None if it names none."""
+    revision = parse_revision(path)
+    return None if revision is None else _open(reader, url, revision, resolve(reader, revision, url))
 
 
 def _open(reader: MetadataReader, url: str, revision: Revision, identity: bytes) -> ArraySource | GroupSource:
     key = join(revision.root, "snapshots", name_of(identity))
-    data = reader.get(key)
-    if data is None:
-        raise NotFoundError(f"there is no snapshot {name_of(identity)} in the Icechunk repository at {revision.root!r}")
-    return _node(Snapshot(data, identity, key), url, revision)
+    snapshot: Snapshot | None = reader.held(key, "snapshot")
+    if snapshot is None:
+        data = reader.get(key)
+        if data is None:
+            raise NotFoundError(
+                f"{url!r} is not there: no Icechunk repository with the snapshot {name_of(identity)} was found"
+            )
+        snapshot = Snapshot(data, identity, key)
+        reader.hold(key, "snapshot", snapshot, snapshot.nbytes)
+    return _node(snapshot, url, revision)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +57,19 @@ class Members:
         """Return the member `name`; nothing is sent."""
         inside = replace(self.revision, inside=join(self.revision.inside, name))
         return _node(self.snapshot, group.url.rstrip("/") + "/" + name, inside)
+
+
+def zarr_store(reader: MetadataReader, group: GroupSource, name: str) -> Any:
+    """Return a store by which zarr-python reads a member that is an array; None if there is no such."""
+    from hyperslab.formats.icechunk.store import RepositoryStore
+
+    if not isinstance(group.inside, Members):
+        return None
+    revision = group.inside.revision
+    node = group.inside.snapshot.node(join(revision.inside, name))
+    if node is None or node.manifests is None:
+        return None
+    return RepositoryStore(reader, RepositoryChunks(revision.root, node.manifests), node)
 
 
 def _node(snapshot: Snapshot, url: str, revision: Revision) -> ArraySource | GroupSource:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.whole_reads import DictReader, DirectoryReader
 
-from hyperslab.errors import HyperslabError, InvalidInputError, MetadataError, NotFoundError
+from hyperslab.errors import AccessError, HyperslabError, InvalidInputError, MetadataError, NotFoundError
 from hyperslab.formats.icechunk.ids import name_of
 from hyperslab.formats.icechunk.repository import Revision, find_repository, parse_revision, resolve
 from hyperslab.formats.icechunk.snapshot import Snapshot
@@ -13,27 +13,28 @@ from hyperslab.formats.icechunk.snapshot import Snapshot
 
 def test_branches_and_tags_lead_to_their_snapshots(repository):
     folder, history = repository
-    reader = DirectoryReader(folder.parent)
+    reader = DirectoryReader(folder)
     for text, cells in history.versions.items():
-        identity = resolve(reader, parse_revision(f"repo@{text}"))
-        key = f"repo/snapshots/{name_of(identity)}"
-        snapshot = Snapshot((folder.parent / key).read_bytes(), identity, key)
+        identity = resolve(reader, parse_revision(f"@{text}"))
+        key = f"snapshots/{name_of(identity)}"
+        snapshot = Snapshot((folder / key).read_bytes(), identity, key)
         for path in cells:
             assert snapshot.node(path).document["shape"] == list(cells[path].shape)
-    assert resolve(reader, Revision("repo")) == resolve(reader, Revision("repo", "branch", "main"))
+    assert resolve(reader, Revision("")) == resolve(reader, Revision("", "branch", "main"))
 
 
 @pytest.mark.parametrize("text", ["branch=v1", "tag=main", "tag=gone", "branch=..", "tag=v"])
 def test_what_is_not_there_is_not_found(repository, text):
     with pytest.raises(NotFoundError, match=text.replace("=", " ").split()[0]):
-        resolve(DirectoryReader(repository[0].parent), parse_revision(f"repo@{text}"))
+        resolve(DirectoryReader(repository[0]), parse_revision(f"@{text}"))
 
 
 def test_a_path_into_a_repository_leads_to_it(repository):
-    reader = DirectoryReader(repository[0].parent)
-    revision, identity = find_repository(reader, "repo/deep/er/cube")
-    assert revision == Revision("repo", "branch", "main", "deep/er/cube")
-    assert identity == resolve(reader, Revision("repo"))
+    folder = repository[0]
+    reader = DirectoryReader(folder.parent)
+    revision, identity = find_repository(reader, f"{folder.name}/deep/er/cube")
+    assert revision == Revision(folder.name, "branch", "main", "deep/er/cube")
+    assert identity == resolve(reader, Revision(folder.name))
     assert find_repository(reader, "elsewhere/deep") is None
     assert find_repository(DirectoryReader(repository[0]), "")[0] == Revision("")
 
@@ -64,6 +65,25 @@ def test_hostile_files_of_refs(data):
         reader = DictReader({key: data})
         with pytest.raises(HyperslabError):
             resolve(reader, Revision("r"))
+
+
+class NotListing(DictReader):
+    """Refuses what is not there, as a bucket does to those who may not list it."""
+
+    def get(self, key):
+        found = super().get(key)
+        if found is None:
+            raise AccessError(f"{key} is refused")
+        return found
+
+
+def test_a_bucket_that_may_not_be_listed():
+    ref = b'{"snapshot": "1CECHNKREP0F1RSTCMT0"}'
+    reader = NotListing({"refs/branch.main/ref.json": ref, "refs/tag.v1/ref.json": ref})
+    for revision in (Revision(""), Revision("", "tag", "v1")):
+        assert name_of(resolve(reader, revision)) == "1CECHNKREP0F1RSTCMT0"
+    with pytest.raises(AccessError):
+        resolve(reader, Revision("", "branch", "other"))
 
 
 def test_a_ref_that_names_no_snapshot(tmp_path):
