@@ -3,13 +3,14 @@
 from hyperslab import errors
 from hyperslab.advising import Advice, advise
 from hyperslab.applying import StencilPlan, apply
-from hyperslab.array import Array, Group, LazyArray, open, read_many
+from hyperslab.array import Array, Group, LazyArray, read_many
 from hyperslab.collections import Collection, collection
 from hyperslab.copies import Copies
 from hyperslab.dask import from_dask
 from hyperslab.execute import ReadRecord, Session
 from hyperslab.measure import measure
 from hyperslab.new import copy, create, create_group, rechunk, save, seal, sweep
+from hyperslab.opening import open
 from hyperslab.plan import Budget, Prices, Profile
 from hyperslab.plan.explain import Explanation
 from hyperslab.store.callee import Function

@@ -4,11 +4,12 @@ from math import inf
 from numbers import Real
 from typing import Any
 
-from hyperslab.array import Array, open
+from hyperslab.array import Array
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session
 from hyperslab.formats.zarr.create import LayoutName
 from hyperslab.new import rechunk
+from hyperslab.opening import open
 from hyperslab.plan.render import html_text, shown_text
 from hyperslab.tune.advice import Findings, find_form
 from hyperslab.tune.forms import Shrink, form_of

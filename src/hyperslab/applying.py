@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.array import Array, Group, open, wrap
+from hyperslab.array import Array, Group, wrap
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session, check_kind, default_session
 from hyperslab.formats.copying import Place, showing
 from hyperslab.formats.zarr.array import Done, ZarrArray
+from hyperslab.opening import open
 from hyperslab.stencil.cluster import fill_on_cluster, partials_on_cluster
 from hyperslab.stencil.job import Held, Job, memory_limit, prepare
 from hyperslab.stencil.memory import apply_in_memory

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 from uuid import uuid4
 
 import numpy as np
@@ -27,8 +27,6 @@ from hyperslab.execute import (
     Snapshot,
     StoreReader,
     aread,
-    check_kind,
-    default_session,
     plan_reads,
     read,
 )
@@ -39,12 +37,10 @@ from hyperslab.formats import (
     locate_chunks,
     member_names,
     open_member,
-    open_source,
     reopen,
-    virtual_source,
 )
 from hyperslab.formats.copying import Place, member_place, save_array
-from hyperslab.formats.zarr.array import ZarrArray, check_format
+from hyperslab.formats.zarr.array import ZarrArray
 from hyperslab.formats.zarr.create import NewArray
 from hyperslab.formats.zarr.documents import Attributes, change_attributes
 from hyperslab.formats.zarr.shape import append, resize
@@ -52,52 +48,9 @@ from hyperslab.layout import Layout
 from hyperslab.plan import Budget, Method, Plan
 from hyperslab.plan.explain import Explanation, explain
 from hyperslab.selection import Points, Selection, compose, parse, parse_points
-from hyperslab.store import Store, locate
-from hyperslab.store.routing import virtual_store
+from hyperslab.store import Store
 
-__all__ = ["Array", "Group", "LazyArray", "created", "open", "read_many", "wrap"]
-
-Mode = Literal["r", "r+"]
-
-
-def open(
-    url: Any,
-    mode: Mode = "r",
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    session: Session | None = None,
-) -> "Array | Group":
-    """Open the array or group at `url`; its format is found out. Mode "r+" allows to change it.
-
-    `url` is a local path, `file://`, `memory://name/…`, `s3://bucket/…`, `az://container/…`, `gs://bucket/…` or
-    `https://host/…`; a path may go on inside (`store.zarr/group/array`, `file.h5/group/dataset`, `refs.json/array`,
-    `repository@tag=v1/array` of Icechunk; also `@branch=` and `@snapshot=`, by default the branch `main`).
-    `storage_options` are for the store: `endpoint`, `anonymous`, credentials and more; `targets` are the other places
-    that references may lead to. Only metadata is read. Without a `session` the default one is used. Only Zarr can be
-    changed. Instead of a URL it may be what VirtualiZarr made: a ManifestStore, or a dataset.
-
-    >>> import tempfile
-    >>> import hyperslab as hs
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(folder + "/a.npy", np.arange(12).reshape(3, 4))
-    ...     a = hs.open(folder + "/a.npy")
-    ...     a[1, ::-1]
-    array([7, 6, 5, 4])
-    """
-    if mode not in ("r", "r+"):
-        raise InvalidInputError(f"mode is 'r' or 'r+', not {mode!r}; hs.create and hs.save make new arrays")
-    check_kind("session", session, Session)
-    session = default_session() if session is None else session
-    if (virtual := virtual_source(url)) is not None:
-        check_format(virtual.format, virtual.url) if mode == "r+" else None
-        return wrap(virtual, virtual_store(storage_options), session)
-    store, path = locate(url, storage_options)
-    # A signature behind the path of a web address is kept by the store: names of arrays are printed and logged.
-    name = str(url).partition("?")[0] if store.scheme == "http" else str(url)
-    source = open_source(StoreReader(session, store), name, path)
-    if mode == "r+":
-        check_format(source.format, source.url)
-    return wrap(source, store, session, writable=mode == "r+")
+__all__ = ["Array", "Group", "LazyArray", "created", "read_many", "wrap"]
 
 
 def wrap(
@@ -332,8 +285,8 @@ class Array:
     def explain(self) -> "_Explain":
         """What a read would send and cost: `print(array.explain[key])`. Reads no cells.
 
-        Sends nothing, but for HDF5, Icechunk and references: where chunks lie is read when it is first needed. Options go
-        into a call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
+        Sends nothing, but for HDF5, Icechunk and references: where chunks lie is read when it is first needed. Options
+        go into a call, `array.explain(key, phi=…, method=…)`; `array.explain.points[i, j]` explains a read of points.
         """
         return _Explain(self)
 

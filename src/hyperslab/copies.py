@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.array import Array, open
+from hyperslab.array import Array
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session
+from hyperslab.opening import open
 from hyperslab.plan.explain import Explanation
 
 __all__ = ["Copies"]

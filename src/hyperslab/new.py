@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy.typing as npt
 
-from hyperslab.array import Array, Group, created, open, wrap
+from hyperslab.array import Array, Group, created, wrap
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session, check_kind, default_session
 from hyperslab.formats.copying import Place, Readable, copy_tree, save_array, seal_tree, showing
 from hyperslab.formats.zarr.array import Done, ZarrArray
 from hyperslab.formats.zarr.create import LayoutName, NewArray, shape_and_dtype
+from hyperslab.opening import open
 from hyperslab.rechunk import DEFAULT_BYTES, move_cells, move_on_cluster, parse_bytes, rechunk_in_place, sweep_tree
 from hyperslab.store import LocalStore, locate
 from hyperslab.tune.recorded import Wanted, form_for

@@ -5,7 +5,7 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from hyperslab.array import Array, Group, open
+from hyperslab.array import Array, Group
 from hyperslab.collections import Collection, collection
 from hyperslab.errors import HyperslabError, InvalidInputError, NotFoundError, UnsupportedError
 from hyperslab.execute import Session
@@ -17,6 +17,7 @@ from hyperslab.h5.nodes import GroupNode, Tree
 from hyperslab.h5.notes import NOTES
 from hyperslab.h5.zarr_tree import ZarrTree
 from hyperslab.new import create_group
+from hyperslab.opening import open
 
 __all__ = ["File", "is_hdf5"]
 

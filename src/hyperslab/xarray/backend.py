@@ -8,9 +8,10 @@ import xarray as xr
 from xarray.backends import BackendEntrypoint
 from xarray.backends.store import StoreBackendEntrypoint
 
-from hyperslab.array import Array, Group, open
+from hyperslab.array import Array, Group
 from hyperslab.errors import InvalidInputError, NotFoundError
 from hyperslab.execute import Session
+from hyperslab.opening import open
 from hyperslab.xarray.datastore import HyperslabDataStore
 
 __all__ = ["HyperslabBackend"]
