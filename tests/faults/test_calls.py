@@ -449,7 +449,7 @@ def measured(fake_s3, monkeypatch, tmp_path):
     monkeypatch.setenv("HYPERSLAB_HOME", str(tmp_path))
     put(fake_s3, "a", DATA, CHUNKS)
     address = locate("s3://bucket", options_for(fake_s3))[0].address
-    save_profile(address, replace(PROFILE, function=FunctionProfile(0.0, 0.0, at_once=1, chunk_s=0.002)))
+    save_profile(address, replace(PROFILE, function=FunctionProfile(0.0, 0.0, at_once=1, chunk_s=0.002, cut_s=0.0)))
     return address
 
 

@@ -119,7 +119,14 @@ def test_a_function_is_measured_cold_warm_and_at_once(s3, tmp_path):
     assert 0 <= function.byte_s < 1e-6
     assert 1 <= function.at_once <= 64
     kinds = {each.kind for each in found.calls}
-    assert kinds == {"cold", "warm", "at once"}
+    assert kinds == {"cold", "warm", "work", "at once"}
+    assert 0 <= function.cut_s < 0.01
+    assert 0 <= function.decoded_byte_s < 1e-6
+    assert function.work_at_once is None or 1 <= function.work_at_once <= 16
+    # Encoded chunks were there, and were decoded: one by one, and many by one request.
+    decoded = [each for each in found.calls if each.decoded_bytes]
+    assert {(each.calls, each.gets, each.chunks) for each in decoded if each.calls > 1} == {(4, 32, 32), (16, 8, 8)}
+    assert all(each.gets == 1 and each.chunks > 32 for each in decoded if each.calls == 1)
     # The function read what it was told to, and sent next to nothing.
     assert {each.read_bytes for each in found.calls if each.gets == 16} == {16 << 16}
     assert leftovers(s3, "called") == []

@@ -2,6 +2,7 @@
 
 import threading
 import warnings
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ __all__ = ["DriftWarning", "Knowledge", "check_location"]
 
 # A function that was not measured: about what providers' guides and the field report for a small one.
 _TYPICAL_FUNCTION = FunctionProfile(start_s=0.02, byte_s=1 / 80e6, at_once=100, cold_s=0.5, chunk_s=0.002)
+# The calls of a server of one's own share its processors; those of a provider's function each have their own.
+_TYPICAL_SERVER = replace(_TYPICAL_FUNCTION, work_at_once=4.0)
 # A server of one's own bills nothing and answers whatever fits in its memory.
 _OWN_SERVER = FunctionPrices(0.0, 0.0)
 _OWN_REPLY_BYTES = 32 << 20
@@ -94,7 +97,7 @@ class Knowledge:
         function = self.function
         if function is None:
             raise InvalidInputError("there is no function to be called: Session(function=…)")
-        behaves = profile.function or _TYPICAL_FUNCTION
+        behaves = profile.function or (_TYPICAL_SERVER if function.provider == "local" else _TYPICAL_FUNCTION)
         limits, free_bytes = CallLimits(), _free_bytes(function)
         # All that one call reads is held beside what is cut out of it. Of the memory, a half is for chunks that are
         # being decoded, when one is there four times and more, and three tenths for answers, which are there twice.
@@ -120,6 +123,7 @@ class Knowledge:
         seen = Observation(
             ledger.requests, ledger.bytes, largest, ledger.seconds, ledger.calls, ledger.function_gets,
             ledger.function_bytes, ledger.function_s if ran_s is None else ran_s,
+            sum([len(call.owners) for call in plan.calls]), sum([call.decoded_bytes for call in plan.calls]),
         )  # fmt: skip
         with self._lock:
             before = known.learner.profile()

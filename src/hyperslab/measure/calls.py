@@ -1,50 +1,51 @@
-"""The function beside the data: calls that read a little and much, one and many at once; timed and fitted."""
+"""The function beside the data: calls that read a little and much, cut and decode many chunks, one and many at once."""
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from statistics import median
 
 import numpy as np
 
 from hyperslab.errors import FunctionError
 from hyperslab.execute import Ledger
 from hyperslab.execute.ledger import Meter
+from hyperslab.measure.calls_fit import CallTiming
+from hyperslab.measure.encoded import ENCODED, GAP_BYTES
 from hyperslab.measure.probes import Prober, SpentError
-from hyperslab.plan import FunctionProfile, Profile
 from hyperslab.store.call import CallChunk, CallLayout, CallReply, CallRequest, bucket_of
 from hyperslab.store.callee import Function
 from hyperslab.store.function import FunctionClient
 
-__all__ = ["CALL_STEPS", "CallTiming", "fit_function", "survey_calls"]
-
-# Chunks of one call, and the bytes of each.
-_READS = ((1, 1 << 16), (1, 1 << 20), (16, 1 << 16), (1, 1 << 22), (1, 1 << 24))
-_AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
-_AT_ONCE_BYTES = 1 << 20
-_REPEATS = 8
-CALL_STEPS = len(_READS) + len(_AT_ONCE)
+__all__ = ["CALL_STEPS", "survey_calls"]
 # Two cells of each chunk come back, with what says so.
 _REPLY_BYTES, _CHUNK_BYTES = 1024, 600
 
 
 @dataclass(frozen=True, slots=True)
-class CallTiming:
-    """Some calls at once, each of so many GETs and bytes, took so long; the function itself ran `function_s` at most.
+class _Ask:
+    """What one call asks for: so many chunks of so many bytes, each by a GET of its own or, `near`, all by one.
 
-    `kind` is "cold" for the first call of all, "warm" for single ones, "at once".
+    With `encoded`, they are the target's encoded chunks.
     """
 
-    kind: str
-    calls: int
-    gets: int
-    read_bytes: int
-    seconds: float
-    function_s: float
+    chunks: int
+    nbytes: int = 0
+    near: bool = False
+    encoded: bool = False
+
+
+_SMALL = _Ask(1, 1 << 16)
+_READS = (_SMALL, _Ask(1, 1 << 20), _Ask(16, 1 << 16), _Ask(1, 1 << 22), _Ask(1, 1 << 24))
+# Many chunks that are next to nothing to read: what it takes to cut them, to ask for them one by one, to decode them.
+_CUTS = (_Ask(256, 512, near=True), _Ask(64, 4096), _Ask(128, near=True, encoded=True))
+# Calls at once, and what each asks for: GETs and decoding, which take processors.
+_WORK = ((4, _Ask(32, encoded=True)), (16, _Ask(8, encoded=True)))
+_AT_ONCE = (1, 2, 4, 8, 16, 32, 64)
+_AT_ONCE_BYTES = 1 << 20
+_REPEATS, _WORK_REPEATS = 8, 3
+CALL_STEPS = len(_READS) + len(_CUTS) + len(_WORK) + len(_AT_ONCE)
 
 
 def survey_calls(prober: Prober, function: Function) -> list[CallTiming]:
@@ -58,17 +59,20 @@ async def _surveyed(prober: Prober, function: Function) -> list[CallTiming]:
     with suppress(ImportError):
         import_module("aiohttp")
     try:
-        timings.append(await _timed(prober, client, "cold", 1, *_READS[0]))
-        for chunks, nbytes in _READS:
+        timings.append(await _timed(prober, client, "cold", 1, _SMALL))
+        for ask in _READS:
             prober.tell("the function")
-            if chunks * nbytes <= prober.target.nbytes:
-                timings += [await _timed(prober, client, "warm", 1, chunks, nbytes) for _ in range(_REPEATS)]
-        size = min(_AT_ONCE_BYTES, prober.target.nbytes)
+            if ask.chunks * ask.nbytes <= prober.target.nbytes:
+                timings += [await _timed(prober, client, "warm", 1, ask) for _ in range(_REPEATS)]
+        # One that is set to take fewer chunks in a call has typical figures for the rest.
+        with suppress(FunctionError):
+            await _work(prober, client, timings)
         for calls in _AT_ONCE:
             prober.tell("the function, many calls at once")
+            ask = _Ask(1, min(_AT_ONCE_BYTES, prober.target.nbytes))
             # The first may start instances.
-            await _timed(prober, client, "at once", calls, 1, size)
-            timings += [await _timed(prober, client, "at once", calls, 1, size) for _ in range(2)]
+            await _timed(prober, client, "at once", calls, ask)
+            timings += [await _timed(prober, client, "at once", calls, ask) for _ in range(2)]
     except SpentError:
         pass
     except FunctionError as error:
@@ -81,14 +85,36 @@ async def _surveyed(prober: Prober, function: Function) -> list[CallTiming]:
     return timings
 
 
-async def _timed(prober: Prober, client: FunctionClient, kind: str, calls: int, chunks: int, nbytes: int) -> CallTiming:
+async def _work(prober: Prober, client: FunctionClient, timings: list[CallTiming]) -> None:
+    """Time calls of many chunks, one and several at once."""
+    for each in _CUTS:
+        prober.tell("the function, many chunks")
+        # A small target has fewer encoded ones, which do as well.
+        ask = replace(each, chunks=min(each.chunks, max(32, len(prober.target.encoded)))) if each.encoded else each
+        if _is_there(prober, ask):
+            timings += [await _timed(prober, client, "warm", 1, ask) for _ in range(_REPEATS)]
+    for calls, ask in _WORK:
+        prober.tell("the function, many chunks at once")
+        if _is_there(prober, ask):
+            await _timed(prober, client, "work", calls, ask)
+            timings += [await _timed(prober, client, "work", calls, ask) for _ in range(_WORK_REPEATS)]
+
+
+def _is_there(prober: Prober, ask: _Ask) -> bool:
+    """Whether the target has what is to be asked for."""
+    if ask.encoded:
+        return len(prober.target.encoded) >= ask.chunks
+    return 2 * ask.chunks * ask.nbytes <= prober.target.nbytes
+
+
+async def _timed(prober: Prober, client: FunctionClient, kind: str, calls: int, ask: _Ask) -> CallTiming:
     session = prober.session
-    limit_bytes = _REPLY_BYTES + chunks * _CHUNK_BYTES
+    limit_bytes = _REPLY_BYTES + ask.chunks * _CHUNK_BYTES
     if not prober.fits(calls * limit_bytes, 0.0):
         raise SpentError
     accounts = () if session.account is None else (session.account,)
     meter = Meter(Ledger(), session.model(prober.store), accounts)
-    requests = [_request(prober, chunks, nbytes) for _ in range(calls)]
+    requests = [_request(prober, ask) for _ in range(calls)]
     timeout_s = max(0.1, min(session.timeout_s, prober.left_s()))
     started = time.perf_counter()
     try:
@@ -100,19 +126,32 @@ async def _timed(prober: Prober, client: FunctionClient, kind: str, calls: int, 
         meter.settle()
         session.metrics.add(meter.ledger)
     slowest_s = max(reply.seconds for reply in replies)
-    return CallTiming(kind, calls, replies[0].gets, replies[0].read_bytes, ended - started, slowest_s)
+    return CallTiming(
+        kind, calls, replies[0].gets, replies[0].read_bytes, ended - started, slowest_s,
+        ask.chunks, ask.chunks * ENCODED.nbytes if ask.encoded else 0,
+    )  # fmt: skip
 
 
-def _request(prober: Prober, chunks: int, nbytes: int) -> CallRequest:
-    """Ask for the first and last byte of some plain chunks: all of each is read, next to nothing comes back."""
+def _request(prober: Prober, ask: _Ask) -> CallRequest:
+    """Ask for the first and last cell of some chunks: all of each is read, next to nothing comes back."""
     target = prober.target
-    # Each in its own part of the object, so that none touches another: those would be read at once.
-    part = target.nbytes // chunks
-    starts = [number * part + start for number, start in enumerate(prober.starts(chunks, nbytes, part - 1))]
-    layout = CallLayout((nbytes,), np.dtype(np.uint8), (0,))
-    ends = ((0, 2, nbytes - 1),)
-    asked = [CallChunk(target.key, 0, ends, start, start + nbytes, target.etag) for start in starts]
-    return CallRequest(bucket_of(prober.store.address), (layout,), tuple(asked))
+    if ask.encoded:
+        (first,) = prober.starts(1, ask.chunks, len(target.encoded))
+        extents = list(target.encoded[first : first + ask.chunks])
+        # What lies between two chunks is a little; without it they are read one by one.
+        layout, gap_bytes = ENCODED, GAP_BYTES if ask.near else 0
+    else:
+        # Each in its own part of the object, so that none touches another: those would be read at once.
+        part = target.nbytes // ask.chunks
+        starts = [number * part + start for number, start in enumerate(prober.starts(ask.chunks, ask.nbytes, part - 1))]
+        if ask.near:
+            (first,) = prober.starts(1, ask.chunks * ask.nbytes)
+            starts = [first + number * ask.nbytes for number in range(ask.chunks)]
+        extents = [(start, start + ask.nbytes) for start in starts]
+        layout, gap_bytes = CallLayout((ask.nbytes,), np.dtype(np.uint8), (0,)), 0
+    ends = ((0, 2, layout.chunks[0] - 1),)
+    asked = [CallChunk(target.key, 0, ends, start, stop, target.etag) for start, stop in extents]
+    return CallRequest(bucket_of(prober.store.address), (layout,), tuple(asked), gap_bytes=gap_bytes)
 
 
 async def _called(
@@ -126,52 +165,3 @@ async def _called(
         raise
     meter.after_call(nbytes, limit_bytes, reply.seconds, reply.gets, reply.read_bytes)
     return reply
-
-
-def fit_function(timings: Sequence[CallTiming], profile: Profile) -> FunctionProfile | None:
-    """Return how the function behaves beyond the latency of a request, None if too little was seen."""
-    overhead_s = profile.latency_s + profile.request_s
-    warm = [each for each in timings if each.kind == "warm"]
-    if len({each.read_bytes for each in warm}) < 2:
-        return None
-    rows = np.array([(1.0, each.gets, each.read_bytes) for each in warm])
-    seen = np.maximum([each.seconds - overhead_s for each in warm], 0.0)
-    start_s, chunk_s, byte_s = _fitted(rows, seen)
-    off = rows @ (start_s, chunk_s, byte_s) - seen
-    least = [each.seconds for each in warm if each.read_bytes == min(other.read_bytes for other in warm)]
-    cold = [each.seconds for each in timings if each.kind == "cold"]
-    return FunctionProfile(
-        start_s, byte_s, _at_once(timings, profile), max(0.0, cold[0] - median(least)) if cold else 0.0,
-        float(np.sqrt(np.mean(off**2))), chunk_s,
-    )  # fmt: skip
-
-
-def _fitted(rows: "np.typing.NDArray[np.float64]", seen: "np.typing.NDArray[np.float64]") -> tuple[float, float, float]:
-    """Return what a call, a GET inside and a byte take: least squares over the medians of like calls, none below 0."""
-    groups: dict[tuple[float, ...], list[float]] = defaultdict(list)
-    for row, seconds in zip(rows.tolist(), seen.tolist(), strict=True):
-        groups[tuple(row)].append(seconds)
-    sides, times = np.array(list(groups)), np.array([median(each) for each in groups.values()])
-    # Long calls must not hide what is wrong with short ones.
-    weights = 1 / np.maximum(times, 0.1 * times.max())
-    kept = [0, 1, 2]
-    while True:
-        found = np.linalg.lstsq(sides[:, kept] * weights[:, None], times * weights, rcond=None)[0]
-        if (found >= 0).all():
-            break
-        kept.remove(kept[int(found.argmin())])
-    figures = dict(zip(kept, found.tolist(), strict=True))
-    return figures.get(0, 0.0), figures.get(1, 0.0), figures.get(2, 0.0)
-
-
-def _at_once(timings: Sequence[CallTiming], profile: Profile) -> int:
-    """How many calls run side by side: by how much less than one after the other they take."""
-    took: dict[int, list[float]] = defaultdict(list)
-    size = max((each.read_bytes for each in timings if each.kind == "at once"), default=0)
-    for each in timings:
-        if each.kind != "cold" and each.read_bytes == size and each.gets == 1:
-            took[each.calls].append(each.seconds - profile.latency_s - each.calls * profile.request_s)
-    if 1 not in took:
-        return 1
-    alone_s = max(1e-6, median(took[1]))
-    return max(1, *[min(n, round(n * alone_s / max(median(seconds), 1e-6))) for n, seconds in took.items()])

@@ -114,7 +114,7 @@ def _alone(measurement: "Measurement", ax: Any) -> None:
 def _function(measurement: "Measurement", function: FunctionProfile, ax: Any) -> None:
     base_s = measurement.profile.latency_s + measurement.profile.request_s
     for kind, colour, mark in (("warm", _GREY, "."), ("cold", _ORANGE, "D")):
-        seen = [each for each in measurement.calls if each.kind == kind and each.gets == 1]
+        seen = [each for each in measurement.calls if each.kind == kind and each.gets == each.chunks == 1]
         ax.plot(
             [each.read_bytes / _MB for each in seen], [1e3 * each.seconds for each in seen],
             mark, color=colour, ms=5, alpha=0.8, label=f"a {kind} call",

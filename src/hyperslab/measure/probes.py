@@ -28,11 +28,12 @@ class SpentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The object whose ranges are read."""
+    """The object whose ranges are read; `encoded` are the places of encoded chunks in it, one after another."""
 
     key: str
     nbytes: int
     etag: str | None
+    encoded: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,8 @@ from typing import Any
 from hyperslab.errors import FunctionError, InvalidInputError, StoreError
 from hyperslab.execute import Session, check_kind
 from hyperslab.execute.profiles import save_profile
-from hyperslab.measure.calls import CALL_STEPS, CallTiming, fit_function, survey_calls
+from hyperslab.measure.calls import CALL_STEPS, survey_calls
+from hyperslab.measure.calls_fit import CallTiming, fit_function
 from hyperslab.measure.fit import fit_profile
 from hyperslab.measure.probes import Prober, SpentError
 from hyperslab.measure.result import Measurement

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hyperslab.execute.profiles import Known, Point
-from hyperslab.measure.calls import CallTiming
+from hyperslab.measure.calls_fit import CallTiming
 from hyperslab.measure.fit import by_size, off_by
 from hyperslab.measure.probes import Timing
 from hyperslab.plan import FunctionProfile, Profile
@@ -120,10 +120,12 @@ def profile_facts(profile: Profile) -> tuple[tuple[str, str], ...]:
 
 def _function_words(function: FunctionProfile) -> str:
     speed = f"{say_bytes(int(1 / function.byte_s))}/s read" if function.byte_s else "reading takes no time"
+    work = "" if function.work_at_once is None else f", of {function.work_at_once:.1f} the work"
     return (
-        f"{say_seconds(function.start_s)} a call, {say_seconds(function.chunk_s)} a chunk, {speed} "
-        f"(± {say_seconds(function.error_s)}); {say_seconds(function.cold_s)} more when cold; "
-        f"{say_count(function.at_once, 'call')} at once"
+        f"{say_seconds(function.start_s)} a call, {say_seconds(function.chunk_s)} a GET, {speed} "
+        f"(± {say_seconds(function.error_s)}), {say_seconds(function.cut_s)} a chunk and "
+        f"{say_seconds(function.decoded_byte_s * 1e6)} a MB to decode; {say_seconds(function.cold_s)} more when cold; "
+        f"{say_count(function.at_once, 'call')} at once{work}"
     )
 
 

@@ -1,6 +1,5 @@
 """What probes read: an object of random bytes that is put there and removed again, or one that is there already."""
 
-import os
 import secrets
 import signal
 import threading
@@ -12,6 +11,7 @@ from types import FrameType
 from hyperslab.errors import HyperslabError, InvalidInputError, NotFoundError, StoreError
 from hyperslab.execute import Session
 from hyperslab.execute.write import StoreWriter
+from hyperslab.measure.encoded import probe_body
 from hyperslab.measure.probes import Prober, SpentError, Target
 from hyperslab.store import Store
 
@@ -97,17 +97,17 @@ def _upload(prober: Prober, writer: StoreWriter, key: str) -> Target:
         if nbytes > left_bytes or time.monotonic() + took_s * grown > end:
             break
         started = time.monotonic()
-        target = Target(key, nbytes, _put(writer, key, nbytes))
+        body, encoded = probe_body(nbytes)
+        target = Target(key, nbytes, _put(writer, key, body), encoded)
         took_s, left_bytes = time.monotonic() - started, left_bytes - nbytes
     if target is None:
         raise SpentError
     return target
 
 
-def _put(writer: StoreWriter, key: str, nbytes: int) -> str | None:
+def _put(writer: StoreWriter, key: str, body: bytes) -> str | None:
     try:
-        # Random: neither the store nor the line can make less of it.
-        return writer.put(key, os.urandom(nbytes))
+        return writer.put(key, body)
     except StoreError as error:
         if error.transient:
             raise

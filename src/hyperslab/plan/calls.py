@@ -121,14 +121,16 @@ class _Query:
     @property
     def kinds(self) -> int:
         """How many offers there are that are not alike."""
-        return len(set(zip(self.offers.reply_bytes.tolist(), self.offers.read_bytes.tolist(), strict=True)))
+        columns = (self.offers.reply_bytes, self.offers.read_bytes, self.offers.decoded_bytes)
+        return len(set(zip(*[column.tolist() for column in columns], strict=True)))
 
     def least(self) -> float:
         """Return what no plan with calls costs less than."""
         offers = self.offers
         nbytes = self.needs.plain_bytes() + self._least_encoded_bytes()
         shrunk = float((offers.expected_bytes / offers.reply_bytes).min())
-        return self.model.least_with_call(int(nbytes * shrunk), int(offers.read_bytes.min()))
+        least = int(offers.read_bytes.min()), int(offers.decoded_bytes.min())
+        return self.model.least_with_call(int(nbytes * shrunk), *least)
 
     def _least_encoded_bytes(self) -> int:
         """Return the fewest bytes that encoded chunks bring: each whole, or by a call the cells that are wanted."""
@@ -179,8 +181,8 @@ class _Query:
         """Give the chosen offers to calls: as `group_of` says, or as is best, given what is sent beside them."""
         offers = self.offers.only(chosen)
         best: tuple[Rank, Grouped] | None = None
-        ways = groupings(offers, self.function) if group_of is None else iter([group_of])
         inside = Inside(offers, self.model.inside_gap_bytes())
+        ways = groupings(offers, self.function, inside.gets_each()) if group_of is None else iter([group_of])
         for group_of in ways:
             grouped = Grouped.of(offers, group_of, inside)
             if len(grouped.chunks) < len(offers) and not grouped.fits(self.function):
@@ -218,7 +220,8 @@ def _kinds(query: "_Query") -> Ints:
         whole = query.whole_bytes.get(int(offers.objects[at])) if unit < 0 else None
         kind = (
             (starts - first).tobytes(), (stops - first).tobytes(), int(offers.reply_bytes[at]),
-            int(offers.read_bytes[at]), int(offers.listed[at]), whole, None if alone else at,
+            int(offers.read_bytes[at]), int(offers.listed[at]), int(offers.decoded_bytes[at]), whole,
+            None if alone else at,
         )  # fmt: skip
         found.append(numbers.setdefault(kind, len(numbers)))
     return np.array(found, np.int64)
@@ -238,7 +241,7 @@ def _cheaper(one: Choice, other: Choice) -> Choice:
 def _climb(query: _Query, best: Choice) -> Choice:
     """Try sets that differ from the best one by one offer, while that helps; of alike offers only the first."""
     offers = query.offers
-    alike = np.stack([offers.expected_bytes, offers.read_bytes])
+    alike = np.stack([offers.expected_bytes, offers.read_bytes, offers.decoded_bytes])
     for _ in range(_ROUNDS):
         before, seen = best, set()
         for at in range(len(offers)):
@@ -291,8 +294,8 @@ def _orders(query: _Query, count: Ints, nbytes: Ints) -> Iterator[Ints]:
     profile, prices = model.profile, model.prices
     request = time * (profile.latency_s / profile.concurrency + profile.request_s) + phi * prices.request_usd
     byte = time / max(profile.bandwidth) + phi * prices.byte_usd
-    second = time / function.profile.at_once + phi * function.second_usd
-    work = second * (function.profile.chunk_s + function.profile.byte_s * offers.read_bytes)
+    second = time / function.profile.busy_at_once + phi * function.second_usd
+    work = second * function.profile.seconds(offers.read_bytes, 1, 0, 1, offers.decoded_bytes)
     yield np.argsort(-(request * (count - 1) + byte * spared - work), kind="stable")
     yield np.argsort(-(request * count + byte * spared) / np.maximum(offers.read_bytes, 1), kind="stable")
 
@@ -304,9 +307,10 @@ def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order:
     requests = int(count.sum()) - _sums(numbers)
     direct = int(nbytes.sum()) - _sums(sizes)
     read, reply = _sums(offers.read_bytes[order]), _sums(offers.reply_bytes[order])
-    expected = _sums(offers.expected_bytes[order])
-    most_read = np.maximum.accumulate(np.concatenate([[0], offers.read_bytes[order]]))
+    expected, decoded = _sums(offers.expected_bytes[order]), _sums(offers.decoded_bytes[order])
+    most_read, most_decoded = _most(offers.read_bytes[order]), _most(offers.decoded_bytes[order])
     m = np.arange(len(order) + 1)
+    together = np.ceil(m * rows.gets_each).astype(np.int64)
     least = np.maximum(-(-reply // function.reply_bytes), -(-read // function.read_bytes))
     least = np.minimum(np.maximum(least, -(-m // MOST_CHUNKS)), m)
     wide = np.clip(function.profile.at_once, least, m)
@@ -316,7 +320,11 @@ def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order:
     for calls in (least, wide):
         each = np.maximum(calls, 1)
         answers = expected + calls * CALL_HEAD_BYTES
-        columns = (calls, read, np.maximum(most_read, read // each), answers, answers // each, m, -(-m // each))
+        gets = np.maximum(together, calls)
+        columns = (
+            calls, read, np.maximum(most_read, read // each), answers, answers // each, gets, -(-gets // each),
+            m, -(-m // each), decoded, np.maximum(most_decoded, decoded // each),
+        )  # fmt: skip
         at = model.best(requests, direct, largest, Calls(*columns))
         one = Calls(*[int(column[at]) for column in columns]) if at else None
         tried.append((model.rank(int(requests[at]), int(direct[at]), int(largest[at]), one), at))
@@ -325,6 +333,11 @@ def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order:
 
 def _sums(values: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(values)])
+
+
+def _most(values: Ints) -> Ints:
+    """Return the largest of none, the first, the first two, … of them."""
+    return np.maximum.accumulate(np.concatenate([[0], values]))
 
 
 def _suffix_max(values: Ints) -> Ints:
@@ -336,7 +349,8 @@ class _Rows:
     """The needed ranges of each chunk, chunk by chunk: what it takes by requests.
 
     The chunks are the units of the needs, then the whole objects; `offered` leads from offers to them. `whole_sizes`
-    has the bytes of offered chunks that cannot be cut, `whole_beside` the largest of the others.
+    has the bytes of offered chunks that cannot be cut, `whole_beside` the largest of the others. `gets_each` are the
+    GETs that the function sends for a chunk, if all are called for: near ones are read together.
     """
 
     spans: Ints
@@ -345,6 +359,7 @@ class _Rows:
     offered: Ints
     whole_sizes: Ints
     whole_beside: int
+    gets_each: float
 
     @classmethod
     def of(cls, query: _Query) -> "_Rows":
@@ -365,7 +380,7 @@ class _Rows:
         beside = np.delete(uncut, offered)
         return cls(
             np.concatenate([lasts - firsts, wholes]), np.maximum(gaps[same], 0), needs.units[rows[1:]][same], offered,
-            uncut[offered], int(beside.max(initial=0)),
+            uncut[offered], int(beside.max(initial=0)), Inside(offers, query.model.inside_gap_bytes()).gets_each(),
         )  # fmt: skip
 
     def by_requests(self, gap_bytes: float) -> tuple[Ints, Ints]:

@@ -3,16 +3,18 @@
 For one read of N requests, C of them calls of a function, S bytes of answers, the largest of them M bytes:
 
     seconds = max(S / BW, alone(M), calls + R / BW) + latency × ceil(N / t) + client work × N
-    calls   = error + start × ceil(C / a) + max(W / min(C, a), largest W of a call)
-    W       = per GET × GETs inside + per byte × F
+    calls   = error + start × ceil(C / a) + max(spread(per byte × F, a), spread(per GET × GETs inside, b))
+              + spread(per chunk × chunks cut + per decoded byte × bytes decoded, b)
+    spread(W, n) = max(W / min(C, n), the largest W of a call)
     dollars = (N - C) × price of a request + S × price of a byte
               + C × price of a call + GETs inside × price of a request + GB-seconds × their price
     cost    = seconds + phi × dollars          (phi = infinity: dollars, then seconds)
 
 where t is the concurrency, BW the profile's bandwidth with min(N, t) in flight, alone(M) the time of one request by
-itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls run
-at once. The error of the function's measured time is added once: of two plans that seem alike, the one that waits for
-fewer things that are not known well is taken. Numbers and NumPy arrays both work.
+itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls read at
+once without slowing each other, b how many work so: GETs, decoding and cutting take processors, which the calls of one
+server share. The error of the function's measured time is added once: of two plans that seem alike, the one that waits
+for fewer things that are not known well is taken. Numbers and NumPy arrays both work.
 """
 
 from dataclasses import dataclass
@@ -29,7 +31,8 @@ from hyperslab.plan.profile import FunctionProfile, Profile
 __all__ = ["Calls", "CostModel", "Estimate", "Fees", "FunctionModel"]
 
 
-# What decoding takes on one processor: for each chunk, and for each byte of its cells; and compressing a byte.
+# What decoding takes on one processor of the client: for each chunk, and for each byte of its cells; and compressing a
+# byte.
 _CHUNK_S = 3e-5
 _DECODED_BYTE_S = 1e-9
 _ENCODED_BYTE_S = 2.5e-9
@@ -61,7 +64,8 @@ class Calls:
     """The calls of a plan, in figures: numbers, or arrays of them, one for each of several plans.
 
     `read_bytes` is what the function reads in all, by `gets` requests of its own, as near chunks are read together;
-    `reply_bytes` is what it answers. `largest_…` are the same of one call.
+    `reply_bytes` is what it answers; it cuts `chunks`, of which those that are encoded have `decoded_bytes` when they
+    are decoded. `largest_…` are the same of one call.
     """
 
     count: Any = 0
@@ -71,6 +75,10 @@ class Calls:
     largest_reply: Any = 0
     gets: Any = 0
     largest_gets: Any = 0
+    chunks: Any = 0
+    largest_chunks: Any = 0
+    decoded_bytes: Any = 0
+    largest_decoded: Any = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +175,14 @@ class CostModel:
         function, plain = self._function().profile, isinstance(calls.count, int)
         larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
         at_once = larger(1, smaller(calls.count, min(function.at_once, self.profile.concurrency)))
-        waves = -(-calls.count // at_once)
-        work = function.chunk_s * calls.gets + function.byte_s * calls.read_bytes
-        largest = function.chunk_s * calls.largest_gets + function.byte_s * calls.largest_read
-        return function.error_s + function.start_s * waves + larger(work / at_once, largest)
+        waves, busy = -(-calls.count // at_once), smaller(at_once, function.busy_at_once)
+        read = function.byte_s * larger(calls.read_bytes / at_once, calls.largest_read)
+        asked = function.chunk_s * larger(calls.gets / busy, calls.largest_gets)
+        cut = larger(
+            function.cut_seconds(calls.chunks, calls.decoded_bytes) / busy,
+            function.cut_seconds(calls.largest_chunks, calls.largest_decoded),
+        )
+        return function.error_s + function.start_s * waves + larger(read, asked) + cut
 
     def decode_seconds(self, chunks: Any, nbytes: Any) -> Any:
         """How long the client takes to decode so many chunks, of so many bytes in all.
@@ -183,9 +195,13 @@ class CostModel:
         """How long the client takes to compress so many bytes."""
         return nbytes * _ENCODED_BYTE_S
 
-    def least_with_call(self, nbytes: int, read_bytes: int) -> float:
-        """Return what no plan with a call can cost less than, that brings so many bytes and reads so many inside."""
-        calls, prices = Calls(1, read_bytes, read_bytes, 0, 0, 1, 1), self.prices
+    def least_with_call(self, nbytes: int, read_bytes: int, decoded_bytes: int = 0) -> float:
+        """Return what no plan with a call can cost less than, that brings so many bytes.
+
+        `read_bytes` and `decoded_bytes` are the least that one chunk takes inside.
+        """
+        calls = Calls(1, read_bytes, read_bytes, 0, 0, 1, 1, 1, 1, decoded_bytes, decoded_bytes)
+        prices = self.prices
         usd = nbytes * min(prices.byte_usd, prices.reply_byte_usd) + float(self.usd(0, 0, calls))
         if isinf(self.phi):
             return usd
@@ -195,7 +211,7 @@ class CostModel:
     def function_seconds(self, calls: Calls) -> Any:
         """How long the calls run, one added to the other: what is billed."""
         function = self._function()
-        ran = function.profile.seconds(calls.read_bytes, calls.gets, calls.count)
+        ran = function.profile.seconds(calls.read_bytes, calls.gets, calls.count, calls.chunks, calls.decoded_bytes)
         least = function.prices.least_s * calls.count
         return max(ran, least) if isinstance(calls.count, int) else np.maximum(ran, least)
 

@@ -102,6 +102,7 @@ class Draft:
             stops,
             listed_by[owners],
             self._expected(reply_of)[owners],
+            self._decoded()[owners],
         )
         read = stops - starts
         function = self.model.function
@@ -127,6 +128,11 @@ class Draft:
         shares = np.repeat(self.shrinks, [len(read) for read in self.reads])
         cells: Ints = np.ceil((reply_of - CHUNK_HEAD_BYTES) * shares).astype(np.int64)
         return cells + CHUNK_HEAD_BYTES
+
+    def _decoded(self) -> Ints:
+        """Return the bytes that each piece's chunk has when it is decoded, 0 for plain ones."""
+        sizes = [0 if read.layout.plain else read.layout.chunk_nbytes for read in self.reads]
+        return np.repeat(np.array(sizes, np.int64), [len(read) for read in self.reads])
 
     def _layout_of(self, owner: int) -> Layout:
         return self.reads[bisect_right(self.bases, owner) - 1].layout

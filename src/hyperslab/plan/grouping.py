@@ -34,7 +34,8 @@ _EVEN = 1.05
 @dataclass(frozen=True, slots=True)
 class Call:
     """One call: the owners (see `Plan`) whose chunks it cuts, the bytes that it answers at most, those that it reads
-    beside the data by `gets` requests, and the bytes that its answer is expected to have: it may come compressed.
+    beside the data by `gets` requests, the bytes that its answer is expected to have, as it may come compressed, and
+    those that its encoded chunks have when they are decoded.
     """
 
     owners: tuple[int, ...]
@@ -42,14 +43,15 @@ class Call:
     read_bytes: int
     gets: int = 0
     expected_bytes: int = 0
+    decoded_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offers:
     """Chunks that a function could cut, in columns: the owner, its unit of the needs (-1: an object of `wholes`), the
     object's number, the bytes that the answer has for it, where those begin and end in the object that the function
-    reads for it, the indices that it takes to say which cells are wanted, and the bytes that its part of the answer is
-    expected to have when that is compressed.
+    reads for it, the indices that it takes to say which cells are wanted, the bytes that its part of the answer is
+    expected to have when that is compressed, and the bytes that the chunk has when it is decoded, 0 if it is plain.
     """
 
     owners: Ints
@@ -60,6 +62,7 @@ class Offers:
     stops: Ints
     listed: Ints
     expected_bytes: Ints
+    decoded_bytes: Ints
 
     @property
     def read_bytes(self) -> Ints:
@@ -77,9 +80,11 @@ def figures_of(calls: Sequence[Call]) -> Calls | None:
     """Return the figures by which calls are priced; None without calls."""
     if not calls:
         return None
-    reads, replies = [call.read_bytes for call in calls], [call.expected_bytes for call in calls]
-    gets = [call.gets for call in calls]
-    return Calls(len(calls), sum(reads), max(reads), sum(replies), max(replies), sum(gets), max(gets))
+    columns = zip(
+        *[(each.read_bytes, each.expected_bytes, each.gets, len(each.owners), each.decoded_bytes) for each in calls],
+        strict=True,
+    )
+    return Calls(len(calls), *[f(column) for column in columns for f in (sum, max)])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,16 +99,17 @@ class Grouped:
     reply: Ints
     expected: Ints
     listed: Ints
+    decoded: Ints
 
     @classmethod
     def of(cls, offers: Offers, group_of: Ints, inside: "Inside") -> "Grouped":
         chunks, heads = np.bincount(group_of), CALL_HEAD_BYTES
-        reply, expected, listed = [
+        reply, expected, listed, decoded = [
             np.bincount(group_of, column, len(chunks)).astype(np.int64)
-            for column in (offers.reply_bytes, offers.expected_bytes, offers.listed)
+            for column in (offers.reply_bytes, offers.expected_bytes, offers.listed, offers.decoded_bytes)
         ]
         gets, read = inside.of(group_of, chunks)
-        return cls(offers.owners, group_of, chunks, gets, read, reply + heads, expected + heads, listed)
+        return cls(offers.owners, group_of, chunks, gets, read, reply + heads, expected + heads, listed, decoded)
 
     def fits(self, limits: FunctionModel) -> bool:
         """Whether no call is larger than one may be."""
@@ -112,14 +118,14 @@ class Grouped:
 
     def figures(self) -> Calls:
         """Return what the calls are priced by."""
-        columns = [column.tolist() for column in (self.read, self.expected, self.gets)]
+        columns = [column.tolist() for column in (self.read, self.expected, self.gets, self.chunks, self.decoded)]
         return Calls(len(self.chunks), *[f(column) for column in columns for f in (sum, max)])
 
     def calls(self) -> tuple[Call, ...]:
         """Return the calls."""
         order = self.group_of.argsort(kind="stable")
         members = np.split(self.owners[order], np.cumsum(self.chunks)[:-1])
-        columns = [column.tolist() for column in (self.reply, self.read, self.gets, self.expected)]
+        columns = [column.tolist() for column in (self.reply, self.read, self.gets, self.expected, self.decoded)]
         return tuple([Call(tuple(each.tolist()), *row) for each, *row in zip(members, *columns, strict=True)])
 
 
@@ -131,6 +137,12 @@ class Inside:
         # By place, so that neighbours in an object are neighbours here.
         self._order = np.lexsort((offers.starts, offers.objects))
         self._any = bool((~self._apart(self._order, offers.objects[self._order])[1:]).any())
+
+    def gets_each(self) -> float:
+        """Return how many requests there are for a chunk, if one call has all of them."""
+        count = len(self._offers)
+        gets, _ = self.of(np.zeros(count, np.int64), np.array([count]))
+        return int(gets[0]) / max(count, 1)
 
     def of(self, group_of: Ints, chunks: Ints) -> tuple[Ints, Ints]:
         """Return for each call its requests and the bytes of them all."""
@@ -157,8 +169,11 @@ class Inside:
         return another
 
 
-def groupings(offers: Offers, function: FunctionModel) -> Iterator[Ints]:
-    """Give ways to spread chunks over calls: for each chunk the number of its call."""
+def groupings(offers: Offers, function: FunctionModel, gets_each: float = 1.0) -> Iterator[Ints]:
+    """Give ways to spread chunks over calls: for each chunk the number of its call.
+
+    `gets_each` is how many GETs of its own the function sends for a chunk: less than 1 where it reads several by one.
+    """
     count = len(offers)
     if not count:
         return
@@ -168,7 +183,7 @@ def groupings(offers: Offers, function: FunctionModel) -> Iterator[Ints]:
     # More than run at once wait for each other, which spares nothing.
     most = min(count, max(least, function.profile.at_once))
     numbers = [least << power for power in range(most.bit_length()) if least << power < most]
-    work = (function.profile.chunk_s + function.profile.byte_s * reads).astype(np.float64)
+    work = function.profile.seconds(reads, gets_each, 0, 1, offers.decoded_bytes).astype(np.float64)
     by_work, by_place = np.argsort(-work, kind="stable"), np.lexsort((offers.starts, offers.objects))
     even = float(work.max()) <= _EVEN * float(work.min())
     for number in (*numbers, most):

@@ -35,7 +35,8 @@ _SLOWER = {"answers": "it answers", "transfer": "it transfers", "function": "the
 class Observation:
     """A finished read: so many requests, bytes of answers, bytes of the largest, and the seconds that it took.
 
-    If there were calls: how many, the function's own GETs and the bytes that they read, and the seconds it ran in all.
+    If there were calls: how many, the function's own GETs and the bytes that they read, the seconds it ran in all, the
+    chunks that it cut and the bytes that it decoded for that.
     """
 
     requests: int
@@ -46,6 +47,8 @@ class Observation:
     chunks: int = 0
     read_bytes: int = 0
     function_s: float = 0.0
+    cut_chunks: int = 0
+    decoded_bytes: int = 0
 
 
 class _Ratios:
@@ -101,7 +104,8 @@ class Learner:
 
     def _observe_calls(self, seen: Observation) -> None:
         function = self.base.function
-        expected_s = 0.0 if function is None else float(function.seconds(seen.read_bytes, seen.chunks, seen.calls))
+        work = (seen.read_bytes, seen.chunks, seen.calls, seen.cut_chunks, seen.decoded_bytes)
+        expected_s = 0.0 if function is None else float(function.seconds(*work))
         if expected_s > 0 and isfinite(seen.function_s) and seen.function_s > 0:
             self._add("function", seen.function_s / expected_s)
 
@@ -134,6 +138,8 @@ class Learner:
                 start_s=function.start_s * running,
                 byte_s=function.byte_s * running,
                 chunk_s=function.chunk_s * running,
+                cut_s=function.cut_s * running,
+                decoded_byte_s=function.decoded_byte_s * running,
             ),
         )
 

@@ -289,7 +289,7 @@ def _function_facts(plan: Plan) -> tuple[tuple[str, str], ...]:
     profile, prices = function.profile, function.prices
     kind = "measured" if profile == plan.model.profile.function else "typical, not measured"
     words = f"{kind}: {say_seconds(profile.start_s)} a call, {say_seconds(profile.byte_s * 1e6)} a MB, "
-    words += f"{profile.at_once:,} at once"
+    words += f"{say_seconds(profile.cut_s)} a chunk, {profile.at_once:,} at once"
     words += f", the first {say_seconds(profile.cold_s)} more" if profile.cold_s else ""
     if prices.call_usd or function.second_usd:
         words += f"; {say_usd(prices.call_usd)} a call, {say_usd(function.second_usd)} a second"

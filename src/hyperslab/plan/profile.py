@@ -20,18 +20,23 @@ __all__ = ["FunctionProfile", "Profile"]
 _MOST_IN_FLIGHT = 1 << 20
 # More points do not make a curve better; a file with a million of them is damaged.
 _MOST_POINTS = 1 << 10
+# What a chunk takes to be cut out of what was read, and a byte to be decoded (zstd), where that was not measured.
+TYPICAL_CUT_S, TYPICAL_DECODED_BYTE_S = 5e-5, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionProfile:
     """How a function beside the data behaves: what a call takes there, beyond the request's own latency.
 
-    A call that reads n bytes by g GETs takes `start_s` + g × `chunk_s` + n × `byte_s`; chunks that lie near each other
-    are read by one GET. `at_once` calls run side by side without slowing each other. The first call of an instance
-    takes `cold_s` more. `error_s` is how far the fit was off, on average.
+    A call that reads n bytes by g GETs, and cuts c chunks out of them that have d bytes when they are decoded, takes
+    `start_s` + max(n × `byte_s`, g × `chunk_s`) + c × `cut_s` + d × `decoded_byte_s`. GETs go on beside each other, so
+    that either the line is full or answers are waited for; chunks that lie near each other are read by one GET. Plain
+    chunks are cut, not decoded. `at_once` calls run side by side without slowing each other as long as they read;
+    `work_at_once` while they send GETs, decode and cut, which takes processors that they may share (None: as many).
+    The first call of an instance takes `cold_s` more. `error_s` is how far the fit was off, on average.
 
-    >>> FunctionProfile(0.02, 1e-8, chunk_s=0.25).seconds(1_000_000, 2)
-    0.53
+    >>> FunctionProfile(0.02, 1e-6, chunk_s=0.25, cut_s=0.01, decoded_byte_s=0.0).seconds(1_000_000, 2, chunks=3)
+    1.05
     """
 
     start_s: float
@@ -40,15 +45,36 @@ class FunctionProfile:
     cold_s: float = 0.0
     error_s: float = 0.0
     chunk_s: float = 0.0
+    cut_s: float = TYPICAL_CUT_S
+    decoded_byte_s: float = TYPICAL_DECODED_BYTE_S
+    work_at_once: float | None = None
 
     def __post_init__(self) -> None:
-        times = (self.start_s, self.byte_s, self.cold_s, self.error_s, self.chunk_s)
-        if not all(isfinite(time) and time >= 0 for time in times) or not 1 <= self.at_once <= _MOST_IN_FLIGHT:
+        times = (self.start_s, self.byte_s, self.cold_s, self.error_s, self.chunk_s, self.cut_s, self.decoded_byte_s)
+        counts = (self.at_once, self.busy_at_once)
+        if not all(isfinite(time) and time >= 0 for time in times) or not all(
+            1 <= n <= _MOST_IN_FLIGHT for n in counts
+        ):
             raise InvalidInputError("a function's profile has finite times from 0 on, and runs from 1 call on at once")
 
-    def seconds(self, nbytes: Any, gets: Any = 1, calls: Any = 1) -> Any:
-        """How long warm calls run, one after the other, that read so many bytes by so many GETs."""
-        return self.start_s * calls + self.chunk_s * gets + self.byte_s * nbytes
+    @property
+    def busy_at_once(self) -> float:
+        """How many calls side by side send GETs, decode and cut without slowing each other."""
+        return self.at_once if self.work_at_once is None else self.work_at_once
+
+    def cut_seconds(self, chunks: Any, decoded_bytes: Any) -> Any:
+        """How long cutting so many chunks takes one call, with so many bytes that are decoded for it."""
+        return self.cut_s * chunks + self.decoded_byte_s * decoded_bytes
+
+    def seconds(self, nbytes: Any, gets: Any = 1, calls: Any = 1, chunks: Any = 0, decoded_bytes: Any = 0) -> Any:
+        """How long warm calls run, all added up, that read so many bytes by so many GETs and cut so many chunks.
+
+        Calls that have to share processors run longer.
+        """
+        larger, smaller = (max, min) if isinstance(nbytes, (int, float)) else (np.maximum, np.minimum)
+        crowd = larger(1.0, smaller(calls, self.at_once) / self.busy_at_once)
+        busy = self.cut_seconds(chunks, decoded_bytes) * crowd
+        return self.start_s * calls + larger(self.byte_s * nbytes, self.chunk_s * gets * crowd) + busy
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,9 +44,9 @@ def _call_cost(model: CostModel, part_bytes: Ints, layout: Layout, reply_bytes: 
         return inf
     chunks, read = int(part_bytes.sum()) // layout.chunk_nbytes, int(part_bytes.sum())
     count = max(1, -(-reply_bytes // function.reply_bytes), min(chunks, function.profile.at_once))
-    each = -(-read // count)
-    return float(
-        model.cost(
-            0, 0, 0, Calls(count, read, each, reply_bytes, -(-reply_bytes // count), chunks, -(-chunks // count))
-        )
+    each, chunks_each = -(-read // count), -(-chunks // count)
+    decoded = (0, 0) if layout.plain else (read, each)
+    calls = Calls(
+        count, read, each, reply_bytes, -(-reply_bytes // count), chunks, chunks_each, chunks, chunks_each, *decoded
     )
+    return float(model.cost(0, 0, 0, calls))

@@ -43,7 +43,7 @@ def knowledge(**settings):
 
 
 def plan_of(requests=1, calls=0, largest=100):
-    return SimpleNamespace(estimate=SimpleNamespace(requests=requests, calls=calls), largest_bytes=largest)
+    return SimpleNamespace(estimate=SimpleNamespace(requests=requests, calls=calls), largest_bytes=largest, calls=())
 
 
 def read_of(seconds, **counts):

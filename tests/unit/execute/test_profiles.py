@@ -40,6 +40,20 @@ def test_a_profile_is_found_by_its_address_only() -> None:
     assert known.learner.profile() == PROFILE
 
 
+def test_a_profile_of_a_version_that_knew_less_of_functions_is_read(own_home) -> None:
+    """What it does not say of decoding has typical figures."""
+    path = save_profile(ADDRESS, PROFILE)
+    values = json.loads(path.read_text())
+    for name in ("cut_s", "decoded_byte_s", "work_at_once"):
+        del values["profile"]["function"][name]
+    path.write_text(json.dumps(values))
+    assert find_profile(ADDRESS) == PROFILE
+    values["profile"]["function"]["work_at_once"] = 0.5
+    path.write_text(json.dumps(values))
+    with pytest.warns(RuntimeWarning, match="cannot be used"):
+        assert find_profile(ADDRESS) is None
+
+
 @pytest.mark.parametrize(
     "address", ["s3://a/../../b", "az://c?account=x&endpoint=[::1]:9", "gs://" + "x" * 250, "s3://ü", "memory://."]
 )

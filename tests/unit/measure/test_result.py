@@ -7,7 +7,7 @@ import pytest
 from support.simulated_link import SimulatedLink, SimulatedProber
 
 from hyperslab.execute.profiles import Known
-from hyperslab.measure.calls import CallTiming, fit_function
+from hyperslab.measure.calls_fit import CallTiming, fit_function
 from hyperslab.measure.fit import fit_profile
 from hyperslab.measure.result import Measurement, known_report
 from hyperslab.measure.survey import survey
@@ -18,18 +18,25 @@ from hyperslab.plan.render import plain_text
 LATENCY_S, REQUEST_S = 0.03, 1e-4
 
 
-def calls(start_s=0.02, chunk_s=0.004, byte_s=1e-8, at_once=4, cold_s=0.5) -> list[CallTiming]:
-    """Calls of a function that takes exactly this long."""
+def calls(start_s=0.02, chunk_s=5e-4, byte_s=1e-8, at_once=4, cold_s=0.5, work_at_once=4.0) -> list[CallTiming]:
+    """Calls of a function that takes exactly this long; it cuts a chunk in 40 µs, and decodes a byte in 2 ns."""
 
-    def took(n: int, chunks: int, nbytes: int) -> float:
-        waves = max(1.0, n / at_once)
-        return LATENCY_S + n * REQUEST_S + waves * (start_s + chunks * chunk_s + nbytes * byte_s)
+    def took(kind: str, n: int, gets: int, nbytes: int, chunks: int = 1, decoded: int = 0) -> CallTiming:
+        asked, cut = gets * chunk_s, (chunks > 1) * chunks * 4e-5 + decoded * 2e-9
+        busy = max(1.0, n / work_at_once)
+        if kind == "at once":  # what reads much waits for nothing else
+            each = max(1.0, n / at_once) * (start_s + nbytes * byte_s)
+        else:
+            each = start_s + max(nbytes * byte_s, (gets > 1) * asked * busy) + cut * busy
+        seconds = LATENCY_S + n * REQUEST_S + each + cold_s * (kind == "cold")
+        return CallTiming(kind, n, gets, nbytes, seconds, 0.1, chunks, decoded)
 
-    reads = [(1, 1 << 16), (1, 1 << 20), (16, 1 << 20), (1, 1 << 24)]
-    first = CallTiming("cold", 1, 1, 1 << 16, took(1, 1, 1 << 16) + cold_s, 0.1)
-    warm = [CallTiming("warm", 1, chunks, nbytes, took(1, chunks, nbytes), 0.1) for chunks, nbytes in reads * 3]
-    many = [CallTiming("at once", n, 1, 1 << 20, took(n, 1, 1 << 20), 0.1) for n in (1, 2, 4, 8, 16, 32)]
-    return [first, *warm, *many]
+    reads = [(1, 1 << 16), (1, 1 << 20), (16, 1 << 20, 16), (1, 1 << 24)]
+    cuts = [(1, 1 << 17, 256), (64, 1 << 18, 64), (1, 1 << 19, 128, 1 << 23)]
+    many = [took("at once", n, 1, 1 << 20) for n in (1, 2, 4, 8, 16, 32)]
+    work = [took("work", 4, 32, 1 << 18, 32, 1 << 21), took("work", 16, 8, 1 << 16, 8, 1 << 19)]
+    warm = [took("warm", 1, *each) for each in (reads + cuts) * 3]
+    return [took("cold", 1, 1, 1 << 16), *warm, *work, *many]
 
 
 def measured(*, function: bool = False) -> Measurement:
@@ -50,7 +57,7 @@ def measured(*, function: bool = False) -> Measurement:
 
 def _plain(function: FunctionProfile | None) -> dict:
     assert function is not None
-    names = ("start_s", "byte_s", "at_once", "cold_s", "error_s", "chunk_s")
+    names = ("start_s", "byte_s", "at_once", "cold_s", "error_s", "chunk_s", "cut_s", "decoded_byte_s", "work_at_once")
     return {name: getattr(function, name) for name in names}
 
 
@@ -58,10 +65,32 @@ def test_the_function_is_fitted_exactly_where_it_is_exact() -> None:
     profile = Profile("p", LATENCY_S, (1,), (1e8,), 8, REQUEST_S)
     found = fit_function(calls(), profile)
     assert found is not None
-    assert (found.start_s, found.chunk_s, found.byte_s) == pytest.approx((0.02, 0.004, 1e-8), rel=1e-6)
+    assert (found.start_s, found.chunk_s, found.byte_s) == pytest.approx((0.02, 5e-4, 1e-8), rel=1e-6)
+    assert (found.cut_s, found.decoded_byte_s) == pytest.approx((4e-5, 2e-9), rel=1e-6)
     assert found.at_once == 4
+    # Of 4 calls none slowed another, of 16 all did.
+    assert found.work_at_once == pytest.approx(4.0)
     assert found.cold_s == pytest.approx(0.5)
-    assert found.error_s < 1e-9
+    assert found.error_s < 1e-3
+
+
+@pytest.mark.parametrize("processors", [1.0, 2.5, 7.0])
+def test_calls_that_share_processors_are_seen(processors) -> None:
+    profile = Profile("p", LATENCY_S, (1,), (1e8,), 8, REQUEST_S)
+    found = fit_function(calls(work_at_once=processors), profile)
+    assert found is not None
+    assert found.work_at_once == pytest.approx(processors, rel=0.02)
+    apart = fit_function(calls(work_at_once=1000.0), profile)
+    assert apart is not None
+    assert apart.work_at_once is None
+
+
+def test_what_was_not_tried_has_typical_figures() -> None:
+    profile = Profile("p", LATENCY_S, (1,), (1e8,), 8, REQUEST_S)
+    found = fit_function([each for each in calls() if each.chunks == 1], profile)
+    assert found is not None
+    typical = FunctionProfile(0.0, 0.0)
+    assert (found.cut_s, found.decoded_byte_s, found.work_at_once) == (typical.cut_s, typical.decoded_byte_s, None)
 
 
 def test_no_figure_of_a_function_is_below_0() -> None:

@@ -43,13 +43,17 @@ def chunk_needs(chunks: Sequence[tuple[int, Sequence[tuple[int, int]]]], align: 
 
 
 def offers_of(needs: Needs, function: FunctionModel) -> Offers:
-    """What fits is offered: an answer has the needed bytes, the function reads from the first of them to the last."""
+    """What fits is offered: an answer has the needed bytes, the function reads from the first of them to the last.
+
+    Encoded chunks are three times as long when they are decoded.
+    """
     firsts, lasts, _ = needs.reaches()
     replies = np.bincount(needs.units, needs.stops - needs.starts).astype(np.int64)
     replies += CHUNK_HEAD_BYTES
     fits = np.flatnonzero(replies + CALL_HEAD_BYTES <= function.reply_bytes)
     columns = needs.chunks.objects[fits], replies[fits], firsts[fits], lasts[fits], 0 * fits, replies[fits]
-    return Offers(fits, fits, *columns)
+    encoded = np.isin(fits, needs.units[np.broadcast_to(needs.align == 0, needs.units.shape)])
+    return Offers(fits, fits, *columns, 3 * encoded * (needs.chunks.stops - needs.chunks.starts)[fits])
 
 
 def partitions(things: Sequence[int]) -> Iterator[list[list[int]]]:
@@ -91,7 +95,11 @@ def best_by_force(
             calls = None
             if groups:
                 most = max(len(group) for group in groups)
-                calls = Calls(len(groups), sum(read), max(read), sum(reply), max(reply), len(chosen), most)
+                decoded = [int(offers.decoded_bytes[group].sum()) for group in groups]
+                calls = Calls(
+                    len(groups), sum(read), max(read), sum(reply), max(reply), len(chosen), most, len(chosen), most,
+                    sum(decoded), max(decoded),
+                )  # fmt: skip
             at = model.best(*columns, calls)
             best = min(best, model.rank(*[int(column[at]) for column in columns], calls))
     return best
@@ -133,7 +141,9 @@ def random_case(random: np.random.Generator) -> tuple[Needs, CostModel]:
     )  # fmt: skip
     function = FunctionModel(
         FunctionProfile(10 ** random.uniform(-3, -0.5), 10 ** random.uniform(-9.5, -7), int(random.integers(1, 9)),
-                        chunk_s=float(random.choice([0.0, 0.002]))),
+                        chunk_s=float(random.choice([0.0, 0.002])), cut_s=float(random.choice([0.0, 5e-5, 0.002])),
+                        decoded_byte_s=float(random.choice([0.0, 1e-9, 1e-7])),
+                        work_at_once=random.choice([None, 1.0, 2.5])),
         FunctionPrices(2e-7, 1.66667e-5), int(random.choice([512, 1769])),
         reply_bytes=int(random.choice([200 * KIB, 4096 * KIB])),
     )  # fmt: skip
@@ -158,47 +168,56 @@ def test_against_brute_force():
     assert 0.2 * cases < used < 0.9 * cases
 
 
-def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int, groups: list[list[tuple[int, int]]]):
-    """Seconds and dollars of requests and calls; each call has (bytes read, bytes answered) of its chunks."""
+def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int, groups: list[list[tuple[int, int, int]]]):
+    """Seconds and dollars of requests and calls; each has (bytes read, answered, decoded) of its chunks."""
     profile, prices, function = model.profile, model.prices, model.function
+    behaves = function.profile
     everything = requests + len(groups)
     rate = profile.bandwidth_at(min(everything, profile.concurrency))
     at_once = min(len(groups), function.profile.at_once, profile.concurrency)
-    work = [
-        function.profile.chunk_s * len(group) + function.profile.byte_s * sum(read for read, _ in group)
-        for group in groups
-    ]
+    busy = min(at_once, behaves.work_at_once)
+    reads = [behaves.byte_s * sum(read for read, _, _ in group) for group in groups]
+    asked = [behaves.chunk_s * len(group) for group in groups]
+    counts, decoded = [len(group) for group in groups], [sum(nbytes for _, _, nbytes in group) for group in groups]
+    cut = behaves.cut_s * sum(counts) + behaves.decoded_byte_s * sum(decoded)
+    largest_cut = behaves.cut_s * max(counts) + behaves.decoded_byte_s * max(decoded)
     waves = -(-len(groups) // at_once)
-    largest_work = function.profile.chunk_s * max(map(len, groups))
-    largest_work += function.profile.byte_s * max(sum(read for read, _ in group) for group in groups)
-    reply = [sum(answer for _, answer in group) for group in groups]
-    called = function.profile.start_s * waves + max(sum(work) / at_once, largest_work)
+    reply = [sum(answer for _, answer, _ in group) for group in groups]
+    called = behaves.start_s * waves + max(sum(reads) / at_once, *reads, sum(asked) / busy, *asked)
+    called += max(cut / busy, largest_cut)
     called += max(sum(reply) / rate, max(reply) / profile.bandwidth[0])
     transfer = max((nbytes + sum(reply)) / rate, largest / profile.bandwidth[0], called)
     seconds = transfer + profile.latency_s * -(-everything // profile.concurrency) + profile.request_s * everything
-    ran = sum(function.profile.start_s + each for each in work)
+    crowd = max(1.0, min(len(groups), behaves.at_once) / behaves.work_at_once)
+    ran = behaves.start_s * len(groups) + max(sum(reads), sum(asked) * crowd) + cut * crowd
     usd = requests * prices.request_usd + nbytes * prices.byte_usd + sum(reply) * prices.byte_usd
     usd += len(groups) * function.prices.call_usd + sum(map(len, groups)) * prices.request_usd
     usd += ran * function.memory_mb / 1024 * function.prices.gb_second_usd
     return seconds, usd
 
 
-CHUNKS = st.lists(st.tuples(st.integers(1, 10**7), st.integers(1, 10**6)), min_size=1, max_size=5)
+CHUNKS = st.lists(
+    st.tuples(st.integers(1, 10**7), st.integers(1, 10**6), st.integers(0, 10**7)), min_size=1, max_size=5
+)
 
 
 @given(st.integers(0, 300), st.integers(1, 10**8), st.lists(CHUNKS, min_size=1, max_size=9))
 def test_the_formula_in_as_many_words(requests, nbytes, groups):
     aws = Prices.named("aws")
     function = FunctionModel(
-        FunctionProfile(0.02, 1e-8, at_once=4, chunk_s=0.003), FunctionPrices(2e-7, 1.7e-5, least_s=0)
+        FunctionProfile(0.02, 1e-8, at_once=4, chunk_s=0.003, cut_s=1e-3, decoded_byte_s=2e-9, work_at_once=2.5),
+        FunctionPrices(2e-7, 1.7e-5, least_s=0),
     )
     model = CostModel(Profile.named("s3-internet"), aws, function=function)
     nbytes = nbytes if requests else 0
     largest = nbytes // max(1, requests)
-    read = [sum(read for read, _ in group) for group in groups]
-    reply = [sum(answer for _, answer in group) for group in groups]
+    columns = [[sum(column) for column in zip(*group, strict=True)] for group in groups]
+    read, reply, decoded = ([each[at] for each in columns] for at in range(3))
     sizes = [len(group) for group in groups]
-    calls = Calls(len(groups), sum(read), max(read), sum(reply), max(reply), sum(sizes), max(sizes))
+    counts = sum(sizes), max(sizes)
+    calls = Calls(
+        len(groups), sum(read), max(read), sum(reply), max(reply), *counts, *counts, sum(decoded), max(decoded)
+    )
     seconds, usd = spelled_out(model, requests, nbytes, largest, groups)
     assert model.seconds(requests, nbytes, largest, calls) == pytest.approx(seconds)
     assert model.usd(requests, nbytes, calls) == pytest.approx(usd)
@@ -207,6 +226,52 @@ def test_the_formula_in_as_many_words(requests, nbytes, groups):
     assert model.fees(estimate).total == pytest.approx(usd)
     assert estimate.all_requests == requests + len(groups)
     assert estimate.all_bytes == nbytes + sum(reply)
+
+
+FIGURES = ("read_bytes", "reply_bytes", "gets", "chunks", "decoded_bytes")
+TIMES = ("start_s", "byte_s", "chunk_s", "cut_s", "decoded_byte_s", "error_s")
+
+
+@given(st.integers(1, 40), st.lists(st.integers(0, 10**7), min_size=5, max_size=5), st.integers(1, 10**6), st.data())
+def test_more_of_anything_takes_no_less(count, totals, more, data):
+    """Seconds and dollars do not fall when a call has more to do, or each part of it takes longer."""
+    function = FunctionModel(
+        FunctionProfile(0.02, 1e-8, at_once=8, chunk_s=1e-3, work_at_once=2.5), FunctionPrices(2e-7, 1.7e-5)
+    )
+    model = CostModel(Profile.named("s3"), Prices.named("aws"), 10.0, function=function)
+
+    def priced(sums: list[int], model: CostModel = model) -> tuple[float, float, float]:
+        pairs = [value for total in sums for value in (total, -(-total // count))]
+        calls = Calls(count, *pairs)
+        return model.seconds(0, 0, 0, calls), model.usd(0, 0, calls), model.cost(3, 1000, 400, calls)
+
+    at = data.draw(st.integers(0, len(FIGURES) - 1), label="which figure")
+    larger = [total + more * (n == at) for n, total in enumerate(totals)]
+    assert all(after >= before * (1 - 1e-12) for before, after in zip(priced(totals), priced(larger), strict=True))
+    name = data.draw(st.sampled_from(TIMES))
+    slower = replace(function.profile, **{name: 1.5 * getattr(function.profile, name) + 1e-9})
+    slower_model = replace(model, function=replace(function, profile=slower))
+    both = zip(priced(totals), priced(totals, slower_model), strict=True)
+    assert all(after >= before * (1 - 1e-12) for before, after in both)
+    alone = replace(model, function=replace(function, profile=replace(function.profile, work_at_once=None)))
+    assert all(a <= b * (1 + 1e-12) for a, b in zip(priced(totals, alone), priced(totals), strict=True))
+
+
+def test_what_takes_long_to_decode_is_read_by_requests_instead():
+    """The same chunks, plain and encoded: only of the latter does a function have more than their bytes to work on."""
+    chunks = [(64 * KIB, [(0, 64 * KIB)])] * 200
+    function = FunctionModel(
+        FunctionProfile(0.01, 1e-9, at_once=4, decoded_byte_s=1e-6, work_at_once=1.0), FunctionPrices(0.0, 0.0)
+    )
+    model = CostModel(Profile("slow", 0.02, (1, 64), (1e6, 2e7), 64, 1e-3), Prices.named("free"), function=function)
+    called = []
+    for align in (1, 0):
+        needs = chunk_needs(chunks, align)
+        offers = offers_of(needs, function)
+        offers = replace(offers, reply_bytes=offers.reply_bytes // 100, expected_bytes=offers.reply_bytes // 100)
+        called.append(sum(len(call.owners) for call in choose_calls(needs, {}, offers, model).calls))
+    assert called[0] > 190
+    assert called[1] < 10
 
 
 @settings(max_examples=30)
@@ -252,7 +317,7 @@ def test_near_chunks_of_a_call_are_read_together(spans, gap_bytes):
     groups, objects, starts, sizes = (np.array(column, np.int64) for column in zip(*spans, strict=True))
     groups, starts, stops = np.searchsorted(numbers, groups), KIB * starts, KIB * (starts + sizes)
     zeros = np.zeros(len(spans), np.int64)
-    offers = Offers(zeros, zeros, objects, zeros, starts, stops, zeros, zeros)
+    offers = Offers(zeros, zeros, objects, zeros, starts, stops, zeros, zeros, zeros)
     gets, read = Inside(offers, KIB * gap_bytes).of(groups, np.bincount(groups))
     for group in range(len(numbers)):
         ranges: list[tuple[int, int, int]] = []
@@ -273,7 +338,7 @@ def test_many_chunks_of_an_object_go_to_calls_in_a_row():
     units = Units(0 * numbers, *ranges)
     needs = Needs.sorted(units, numbers, numbers, *ranges, 0, overlapping=False)
     replies = np.full(200, 1000)
-    offers = Offers(numbers, numbers, 0 * numbers, replies, *ranges, 0 * numbers, replies)
+    offers = Offers(numbers, numbers, 0 * numbers, replies, *ranges, 0 * numbers, replies, 0 * numbers)
     function = FunctionModel(FunctionProfile(0.01, 1e-8, at_once=4, chunk_s=0.002), FunctionPrices(0.0, 0.0))
     slow = Profile("slow", 0.05, (1,), (1e6,), 8)
     model = CostModel(slow, Prices.named("aws"), function=function)

@@ -102,11 +102,15 @@ def test_a_change_back_is_learned_too() -> None:
 def test_calls_tell_of_the_function_alone() -> None:
     learner = Learner(BASE)
     for _ in range(16):
-        seen = Observation(2, 100, 50, 9.0, calls=3, chunks=6, read_bytes=3_000_000, function_s=2 * 0.096)
+        seen = Observation(
+            2, 100, 50, 9.0, calls=3, chunks=6, read_bytes=3_000_000, function_s=2 * 0.0912, cut_chunks=4,
+            decoded_bytes=1_000_000,
+        )  # fmt: skip
         learner.observe(seen)
     function = learner.profile().function
     assert function is not None
     assert (function.start_s, function.byte_s, function.chunk_s) == pytest.approx((0.04, 2e-8, 0.002))
+    assert (function.cut_s, function.decoded_byte_s) == pytest.approx((1e-4, 2e-9))
     assert learner.profile().latency_s == BASE.latency_s
     assert "the function runs 2.0 times slower" in str(learner.drift())
 
