@@ -160,4 +160,4 @@ def _shrink(array: Array) -> Shrink:
     boxes = sample_boxes(array.shape, layout.chunks, layout.stored.itemsize, most)
     with array.session.apart(index_bytes=_INDEX_BYTES) as session:
         blocks = Array(array.source, array.store, session).read_boxes(boxes)
-    return measure_shrink([block for block in blocks if not block.dtype.hasobject])
+    return measure_shrink([block for block in blocks if not block.dtype.hasobject], array.source.compression)

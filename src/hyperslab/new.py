@@ -13,7 +13,9 @@ from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session, check_kind, default_session
 from hyperslab.formats.copying import Place, Readable, copy_tree, save_array, seal_tree, showing
 from hyperslab.formats.zarr.array import Done, ZarrArray
+from hyperslab.formats.zarr.compression import SAME
 from hyperslab.formats.zarr.create import LayoutName, NewArray, shape_and_dtype
+from hyperslab.layout.compression import DEFAULT
 from hyperslab.opening import open
 from hyperslab.rechunk import DEFAULT_BYTES, move_cells, move_on_cluster, parse_bytes, rechunk_in_place, sweep_tree
 from hyperslab.store import LocalStore, locate
@@ -30,6 +32,8 @@ def create(
     chunks: Any = None,
     shards: Any = None,
     layout: LayoutName = "default",
+    compressor: str | None = "zstd",
+    shuffle: bool | None = None,
     fill_value: Any = 0,
     dims: Sequence[str | None] | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -43,6 +47,8 @@ def create(
     chunks      cells that are compressed, and read, together (default: about 64 KiB, see the guide on writing)
     shards      cells of one object, a multiple of `chunks` (default: about 16 MiB); False: each chunk is an object
     layout      "default": compressed and with checksums; "plain": neither, so that any part of a chunk can be read
+    compressor  "zstd", "lz4", "gzip", "blosc", with a level as in "zstd:3"; None: checksums, but no compression
+    shuffle     put the first bytes of all cells first, then the second ones, …: numbers often compress better so
     fill_value  what cells hold that were never written
     dims        names of the axes
     workload    what will be read, as for `hs.advise`: chunks and shards are cut for it
@@ -55,7 +61,7 @@ def create(
     [-1, -1, 7, 7]
     """
     place = _new_place(url, storage_options, session)
-    new = NewArray(shape, dtype, chunks, shards, layout, fill_value, dims, attrs)
+    new = NewArray(shape, dtype, chunks, shards, layout, fill_value, dims, attrs, compressor, shuffle)
     if workload is not None:
         new = _cut_for(new, workload, place)
     return created(place, place.create(new, overwrite=overwrite))
@@ -83,6 +89,8 @@ def save(
     chunks: Any = None,
     shards: Any = None,
     layout: LayoutName = "default",
+    compressor: str | None = "zstd",
+    shuffle: bool | None = None,
     fill_value: Any = 0,
     dims: Sequence[str | None] | None = None,
     attrs: Mapping[str, Any] | None = None,
@@ -102,6 +110,7 @@ def save(
     """
     settings = {
         "chunks": chunks, "shards": shards, "layout": layout, "fill_value": fill_value, "dims": dims, "attrs": attrs,
+        "compressor": compressor, "shuffle": shuffle,
     }  # fmt: skip
     place = _new_place(url, storage_options, session)
     return created(place, save_array(place, array, settings, overwrite=overwrite, threads=isinstance(array, Array)))
@@ -133,6 +142,8 @@ def copy(
     chunks: Any = None,
     shards: Any = None,
     layout: LayoutName = "default",
+    compressor: str | None = "zstd",
+    shuffle: bool | None = None,
     overwrite: bool = False,
     progress: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -140,8 +151,9 @@ def copy(
 ) -> Array | Group:
     """Copy an array, or a group with all below it, to a new Zarr store at `url`, and return that.
 
-    `source` is opened already, or a URL. Calling again after an interruption goes on where it was. `progress` is True
-    for a bar on the terminal, or a function of (done_bytes, total_bytes). `storage_options` are for `url`.
+    `source` is opened already, or a URL; `chunks` to `shuffle` are as for `create`. Calling again after an interruption
+    goes on where it was. `progress` is True for a bar on the terminal, or a function of (done_bytes, total_bytes).
+    `storage_options` are for `url`.
 
     >>> import numpy as np
     >>> import hyperslab as hs
@@ -152,7 +164,7 @@ def copy(
     """
     place = _new_place(url, storage_options, session)
     found = source if isinstance(source, (Array, Group)) else open(source, session=place.session)
-    settings = {"chunks": chunks, "shards": shards, "layout": layout}
+    settings = {"chunks": chunks, "shards": shards, "layout": layout, **_packing(compressor, shuffle)}
     with showing(progress, f"copying to {place.url}") as tell:
         copied = copy_tree(found, place, settings, overwrite=overwrite, progress=tell)
     return wrap(copied, place.store, place.session, writable=True)
@@ -165,6 +177,8 @@ def rechunk(
     chunks: Any = None,
     shards: Any = None,
     layout: LayoutName = "default",
+    compressor: str | None = SAME,
+    shuffle: bool | None = None,
     memory_bytes: int | str = DEFAULT_BYTES,
     overwrite: bool = False,
     progress: Any = None,
@@ -181,7 +195,8 @@ def rechunk(
     so that each chunk is read about once. Calling again after an interruption goes on where it was.
 
     source        an opened array of any format, or its URL; attributes, names of axes and the fill value are kept
-    chunks, shards, layout   as for `create`
+    chunks, shards, layout, shuffle   as for `create`
+    compressor    as for `create`; "same" is the one that the array has, where it is one of these
     memory_bytes  what the process may hold, all in all: a number, or text such as "2GB"
     progress      True for a bar on the terminal, or a function of (done_bytes, total_bytes)
     scheduler     a `dask.distributed.Client`, whose workers do it, each within `memory_bytes`
@@ -196,20 +211,27 @@ def rechunk(
     ((15, 2), 3)
     """
     limit = parse_bytes(memory_bytes)
+    settings = {"chunks": chunks, "shards": shards, "layout": layout, **_packing(compressor, shuffle)}
     if url is None:
         if scheduler is not None or overwrite:
             raise InvalidInputError("scheduler and overwrite are for another place; give its URL, or leave them out")
-        place, sizes = _place_of(source, storage_options, session), {"chunks": chunks, "shards": shards}
+        place = _place_of(source, storage_options, session)
         with showing(progress, f"rechunking {place.url}") as tell:
-            changed = rechunk_in_place(place, {**sizes, "layout": layout}, memory_bytes=limit, progress=tell)
+            changed = rechunk_in_place(place, settings, memory_bytes=limit, progress=tell)
         return wrap(changed, place.store, place.session, writable=True)
     place = _new_place(url, storage_options, session)
     found = source if isinstance(source, (Array, Group)) else open(source, session=place.session)
-    settings = {"chunks": chunks, "shards": shards, "layout": layout}
     move = partial(_move, memory_bytes=limit, scheduler=scheduler)
     with showing(progress, f"rechunking to {place.url}") as tell:
         made = copy_tree(found, place, settings, overwrite=overwrite, progress=tell, move=move)
     return wrap(made, place.store, place.session, writable=True)
+
+
+def _packing(compressor: str | None, shuffle: bool | None) -> dict[str, Any]:
+    """Return what is to be said of compression; what is usual is not, so that copies begun without it go on."""
+    said = {"compressor": compressor, "shuffle": shuffle}
+    usual = {"compressor": DEFAULT.name, "shuffle": None}
+    return {name: value for name, value in said.items() if value != usual[name]}
 
 
 def _move(

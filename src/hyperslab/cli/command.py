@@ -21,6 +21,8 @@ NumPy's brackets, quoted for the shell:
   hyperslab explain s3://bucket/wind.zarr '0, 100:200, ::2'
   hyperslab read wind.zarr '..., [1, 5, 9]' -o some.npy
 """
+_COMPRESSOR = "zstd, lz4, gzip or blosc, with a level as in zstd:3; none: only checksums."
+_SHUFFLE = "Compress the first bytes of all cells together, then the second ones, …"
 _LOCATIONS = ["same-region", "other-region", "internet"]
 # A key may begin with a minus.
 _KEYS = {"ignore_unknown_options": True}
@@ -138,6 +140,8 @@ def advise(url: str, logs: tuple[str, ...], options: dict[str, Any], **choices: 
 @click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 64 KiB).")
 @click.option("--shards", metavar="N,N,…", help="Cells of an object (default: about 16 MiB).")
 @click.option("--layout", type=click.Choice(["default", "plain"]), default="default", show_default=True)
+@click.option("--compressor", metavar="NAME", default="zstd", show_default=True, help=_COMPRESSOR)
+@click.option("--shuffle", is_flag=True, help=_SHUFFLE)
 @click.option("--overwrite", is_flag=True, help="Replace what is stored at TARGET.")
 @with_store
 def copy(source: str, target: str, options: dict[str, Any], **settings: Any) -> None:
@@ -157,6 +161,8 @@ def copy(source: str, target: str, options: dict[str, Any], **settings: Any) -> 
 @click.option("--chunks", metavar="N,N,…", help="Cells of a chunk (default: about 64 KiB).")
 @click.option("--shards", metavar="N,N,…", help="Cells of an object (default: about 16 MiB).")
 @click.option("--layout", type=click.Choice(["default", "plain"]), default="default", show_default=True)
+@click.option("--compressor", metavar="NAME", default="same", show_default=True, help=f"{_COMPRESSOR} same: as it is.")
+@click.option("--shuffle", is_flag=True, help=_SHUFFLE)
 @click.option("--memory", metavar="SIZE", default="512MB", show_default=True, help="What the process may hold.")
 @click.option("--overwrite", is_flag=True, help="Replace what is stored at TARGET.")
 @with_store

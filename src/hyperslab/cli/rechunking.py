@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 import hyperslab as hs
-from hyperslab.cli.writing import lengths_of, options_for, short
+from hyperslab.cli.writing import lengths_of, options_for, packing_of, short
 from hyperslab.errors import InvalidInputError
 from hyperslab.execute import Session
 from hyperslab.plan.render import printable
@@ -21,8 +21,9 @@ def rechunk_to(
     """Write an array anew in another layout, with a bar on stderr if that is a terminal."""
     if in_place == (target is not None):
         raise InvalidInputError("give the TARGET to write to, or --in-place to change the array itself; one of them")
-    sizes = {name: lengths_of(name, text) for name, text in settings.items() if name != "layout"}
-    chosen = {**sizes, "layout": settings["layout"], "memory_bytes": memory, "overwrite": overwrite}
+    sizes = {name: lengths_of(name, settings[name]) for name in ("chunks", "shards")}
+    packing = packing_of(settings["compressor"], shuffle=settings["shuffle"])
+    chosen = {**sizes, **packing, "layout": settings["layout"], "memory_bytes": memory, "overwrite": overwrite}
     progress = True if sys.stderr.isatty() else None
     with Session() as session:
         if target is None:

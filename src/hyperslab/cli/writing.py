@@ -18,18 +18,19 @@ from hyperslab.formats.zarr.v3 import parse_node
 from hyperslab.plan.render import Facts, Report, printable, shown_text
 from hyperslab.store import locate
 
-__all__ = ["copy_to", "lengths_of", "options_for", "seal_at", "short"]
+__all__ = ["copy_to", "lengths_of", "options_for", "packing_of", "seal_at", "short"]
 
 
 def copy_to(source: str, target: str, options: dict[str, Any], *, overwrite: bool, **settings: Any) -> None:
     """Copy an array or group, with a bar on stderr if that is a terminal."""
-    sizes = {name: lengths_of(name, text) for name, text in settings.items() if name != "layout"}
+    chosen: dict[str, Any] = {name: lengths_of(name, settings[name]) for name in ("chunks", "shards")}
+    chosen |= packing_of(settings["compressor"], shuffle=settings["shuffle"])
     progress = True if sys.stderr.isatty() else None
     with Session() as session:
         found = hs.open(source, storage_options=options_for(source, options), session=session)
         copied = hs.copy(
             found, target, storage_options=options_for(target, options), session=session,
-            overwrite=overwrite, layout=settings["layout"], progress=progress, **sizes,
+            overwrite=overwrite, layout=settings["layout"], progress=progress, **chosen,
         )  # fmt: skip
         click.echo(f"{printable(copied.url)}: {short(copied)}", err=True)
 
@@ -55,6 +56,11 @@ def lengths_of(name: str, text: str | None) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise InvalidInputError(f"--{name} is written as lengths with commas, such as 512,512; not {text!r}") from None
+
+
+def packing_of(compressor: str, *, shuffle: bool) -> dict[str, Any]:
+    """Return what options say of compression; what is not asked for is left open."""
+    return {"compressor": None if compressor == "none" else compressor, "shuffle": True if shuffle else None}
 
 
 def seal_at(url: str, options: dict[str, Any], *, yes: bool) -> None:

@@ -24,6 +24,7 @@ from hyperslab.formats import member_names
 from hyperslab.formats.source import ArraySource, GroupSource, check_name, join
 from hyperslab.formats.zarr.array import Done, ZarrArray, check_format, stored_objects
 from hyperslab.formats.zarr.assignment import Assignment, assign_blocks, assign_values
+from hyperslab.formats.zarr.compression import SAME, as_now
 from hyperslab.formats.zarr.create import DOCUMENTS, NewArray, create_array, create_group
 from hyperslab.formats.zarr.documents import change_document, dump, fetch_document
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
@@ -32,6 +33,7 @@ from hyperslab.formats.zarr.v3 import FORMAT, parse_node
 from hyperslab.formats.zarr.write import edits_of
 from hyperslab.layout import Layout
 from hyperslab.layout.checksums import crc32c
+from hyperslab.layout.compression import DEFAULT
 from hyperslab.selection import Selection, Span
 from hyperslab.store import LocalStore, Store
 
@@ -350,7 +352,9 @@ def _check_free(place: Place, names: set[str]) -> None:
 
 def _fingerprint(url: str, shape: tuple[int, ...], dtype: Any, settings: Mapping[str, Any]) -> str:
     text = json.dumps(
-        [url, list(shape), str(dtype), {name: repr(value) for name, value in settings.items()}], sort_keys=True
+        # What is as it is stays unsaid.
+        [url, list(shape), str(dtype), {name: repr(value) for name, value in settings.items() if value != SAME}],
+        sort_keys=True,
     )
     return f"{crc32c(np.frombuffer(text.encode(), np.uint8)):08x}"
 
@@ -360,7 +364,9 @@ def _alike(source: Readable, settings: Mapping[str, Any]) -> NewArray:
     attrs, dtype, fill = _for_json(source.attrs), source.dtype, source.fill_value
     if dtype.hasobject:
         dtype, fill = _fixed_length(source), 0
-    return NewArray(source.shape, dtype, fill_value=fill, dims=source.dims, attrs=attrs, **settings)
+    opened = getattr(source, "source", None)
+    chosen = as_now(settings, opened.compression if isinstance(opened, ArraySource) else DEFAULT)
+    return NewArray(source.shape, dtype, fill_value=fill, dims=source.dims, attrs=attrs, **chosen)
 
 
 def _fixed_length(source: Readable) -> np.dtype[Any]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError, MetadataError
 from hyperslab.layout import ChunkTable, FileVersion, Layout, References
+from hyperslab.layout.compression import DEFAULT, Compression
 from hyperslab.plan import Pieces
 from hyperslab.store import Reply, Span
 
@@ -88,7 +89,8 @@ class CellLookup(Protocol):
 class ArraySource:
     """An opened array: its layout and what its metadata says besides.
 
-    While `chunks` is there, the layout lacks its table. With `cells`, what is read are references.
+    While `chunks` is there, the layout lacks its table. With `cells`, what is read are references. `compression` is how
+    it is compressed if it is written anew and nothing else is said: as now, where that is known.
     """
 
     url: str
@@ -100,6 +102,7 @@ class ArraySource:
     part: FilePart | None = None
     chunks: ChunkLookup | None = None
     cells: CellLookup | None = None
+    compression: Compression | None = DEFAULT
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from hyperslab.errors import IntegrityError
 from hyperslab.layout.checksums import crc32c
 from hyperslab.layout.codecs import ByteArray
+from hyperslab.layout.compression import Compression
 from hyperslab.layout.layout import ShardIndex
 from hyperslab.layout.shards import parse_shard_index
 
@@ -19,26 +20,26 @@ _MISSING = np.uint64(2**64 - 1)
 
 @dataclass(frozen=True, slots=True)
 class ChunkEncoder:
-    """Encodes cells as bytes: row-major over the axes in `order`, then zstd of a `level`, then a crc32c.
+    """Encodes cells as bytes: row-major over the axes in `order`, then compressed, then a crc32c.
 
-    Without a level nothing is compressed; `checksum` says whether the crc32c is there.
+    Without a `compression` nothing is compressed; `checksum` says whether the crc32c is there.
 
-    >>> raw = ChunkEncoder(np.dtype("<i2"), (0,), level=None, checksum=False)
+    >>> raw = ChunkEncoder(np.dtype("<i2"), (0,), compression=None, checksum=False)
     >>> raw.encode(np.array([1, 2])).tolist()
     [1, 0, 2, 0]
     """
 
     stored: np.dtype[np.generic]
     order: tuple[int, ...]
-    level: int | None
+    compression: Compression | None
     checksum: bool
 
     def encode(self, cells: npt.NDArray[np.generic]) -> ByteArray:
         """Return the stored bytes of one chunk; a view of `cells` where nothing had to be changed."""
         ordered = np.ascontiguousarray(cells.transpose(self.order), self.stored)
         flat: ByteArray = ordered.reshape(-1).view(np.uint8)
-        if self.level is not None:
-            flat = np.frombuffer(_zstd(flat, self.level), np.uint8)
+        if self.compression is not None:
+            flat = self.compression.encode(flat)
         return _with_checksum(flat) if self.checksum else flat
 
     def check(self, data: ByteArray, key: str) -> None:
@@ -90,13 +91,6 @@ def split_shard(
     table = parse_shard_index(stored.data, index, data.nbytes, key, chunk_nbytes=chunk_nbytes)
     extents = zip(table.offsets.tolist(), table.lengths.tolist(), strict=True)
     return [None if low < 0 else data[low : low + length] for low, length in extents]
-
-
-def _zstd(data: ByteArray, level: int) -> bytes:
-    from numcodecs.zstd import compress  # type: ignore[import-untyped,unused-ignore]
-
-    compressed: bytes = compress(data, level)
-    return compressed
 
 
 def _with_checksum(data: ByteArray) -> ByteArray:

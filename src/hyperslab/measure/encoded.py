@@ -5,6 +5,7 @@ import os
 import numpy as np
 
 from hyperslab.layout.checksums import Checksum
+from hyperslab.layout.compression import DEFAULT
 from hyperslab.layout.compressors import Zstd
 from hyperslab.layout.encode import ChunkEncoder
 from hyperslab.store.call import CallLayout
@@ -27,7 +28,7 @@ def probe_body(nbytes: int) -> tuple[bytes, tuple[tuple[int, int], ...]]:
     body, extents = bytearray(os.urandom(nbytes)), list[tuple[int, int]]()
     if nbytes < _DIFFERENT * ENCODED.nbytes:
         return bytes(body), ()
-    encoder, chance = ChunkEncoder(_CELLS, (0,), level=0, checksum=True), np.random.default_rng()
+    encoder, chance = ChunkEncoder(_CELLS, (0,), DEFAULT, checksum=True), np.random.default_rng()
     # Small numbers, as counts and labels are: they have a few bits in each cell that cannot be foreseen.
     parts = [encoder.encode(chance.integers(0, 8, ENCODED.chunks, _CELLS)).tobytes() for _ in range(_DIFFERENT)]
     at = 0

@@ -16,6 +16,7 @@ from hyperslab.formats.copying import Place
 from hyperslab.formats.source import ArraySource, join
 from hyperslab.formats.zarr.array import coords_of
 from hyperslab.formats.zarr.change import layout_of
+from hyperslab.formats.zarr.compression import as_now
 from hyperslab.formats.zarr.create import NewArray, describe_array
 from hyperslab.formats.zarr.documents import fetch_document
 from hyperslab.formats.zarr.v3 import FORMAT, parse_node
@@ -54,7 +55,8 @@ def new_layout(document: Document, source: ArraySource, settings: Mapping[str, A
     Where they are as they are to be already, the names stay, too.
     """
     layout = source.layout
-    new = describe_array(source.url, NewArray(layout.shape, layout.dtype, fill_value=layout.fill[()], **settings))
+    chosen = as_now(settings, source.compression)
+    new = describe_array(source.url, NewArray(layout.shape, layout.dtype, fill_value=layout.fill[()], **chosen))
     target = {**layout_of(new), "chunk_key_encoding": document["chunk_key_encoding"]}
     if target == layout_of(document):
         return target

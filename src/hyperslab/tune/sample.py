@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from hyperslab.formats.zarr.create import LEVEL
 from hyperslab.formats.zarr.sizes import choose_chunks
+from hyperslab.layout.compression import DEFAULT, Compression
 from hyperslab.layout.encode import ChunkEncoder
 from hyperslab.tune.forms import Shape, Shrink
 
@@ -68,7 +68,7 @@ def _start(cell: int, chunk: int, most: int) -> int:
     return cell // chunk * chunk + min(cell % chunk, most)
 
 
-def measure_shrink(blocks: list[npt.NDArray[Any]]) -> Shrink:
+def measure_shrink(blocks: list[npt.NDArray[Any]], compression: Compression | None = DEFAULT) -> Shrink:
     """Return how well blocks of cells compress when they are cut into chunks of several sizes.
 
     >>> import numpy as np
@@ -78,15 +78,15 @@ def measure_shrink(blocks: list[npt.NDArray[Any]]) -> Shrink:
     filled = [block for block in blocks if block.size]
     if not filled:
         return Shrink()
-    points = [(nbytes, _share(filled, nbytes)) for nbytes in _SIZES if nbytes <= filled[0].nbytes]
-    return Shrink(tuple(points) or ((1, _share(filled, filled[0].nbytes)),))
+    points = [(nbytes, _share(filled, nbytes, compression)) for nbytes in _SIZES if nbytes <= filled[0].nbytes]
+    return Shrink(tuple(points) or ((1, _share(filled, filled[0].nbytes, compression)),))
 
 
-def _share(blocks: list[npt.NDArray[Any]], nbytes: int) -> float:
+def _share(blocks: list[npt.NDArray[Any]], nbytes: int, compression: Compression | None) -> float:
     """Return what share of their bytes chunks of about that size have when they are stored."""
     before = after = 0
     for block in blocks:
-        encoder = ChunkEncoder(block.dtype, tuple(range(block.ndim)), LEVEL, checksum=True)
+        encoder = ChunkEncoder(block.dtype, tuple(range(block.ndim)), compression, checksum=True)
         sizes = choose_chunks(block.shape, block.dtype.itemsize, nbytes)
         corners = list(product(*[range(0, n, size) for n, size in zip(block.shape, sizes, strict=True)]))
         step = -(-len(corners) * len(blocks) // _MOST_CHUNKS)

@@ -6,6 +6,7 @@ from click.testing import CliRunner
 
 import hyperslab as hs
 from hyperslab.cli import command
+from hyperslab.layout.compression import Compression
 
 
 @pytest.fixture
@@ -29,6 +30,14 @@ def test_in_place(run, tmp_path):
     done = run("rechunk", tmp_path / "a", "--in-place", "--chunks", "6,2")
     assert done.exit_code == 0, done.output
     assert hs.open(tmp_path / "a").chunks == (6, 2)
+
+
+def test_the_compressor_stays_unless_another_is_named(run, tmp_path):
+    hs.save(tmp_path / "a", np.arange(60).reshape(6, 10), compressor="gzip:2")
+    assert run("rechunk", tmp_path / "a", "--in-place", "--chunks", "6,2").exit_code == 0
+    assert hs.open(tmp_path / "a").source.compression == Compression("gzip", 2)
+    assert run("rechunk", tmp_path / "a", "--in-place", "--compressor", "zstd", "--shuffle").exit_code == 0
+    assert hs.open(tmp_path / "a").source.compression == Compression("blosc", 1, "zstd", "shuffle", 8)
 
 
 def test_what_makes_no_sense(run, tmp_path):

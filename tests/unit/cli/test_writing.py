@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 import hyperslab as hs
 from hyperslab.cli import command
+from hyperslab.layout.compression import Compression
 
 
 @pytest.fixture
@@ -27,6 +28,17 @@ def test_copying_an_array(run, tmp_path):
     plain = run("copy", tmp_path / "a.npy", tmp_path / "b", "--overwrite", "--layout", "plain")
     assert plain.exit_code == 0
     assert hs.open(tmp_path / "b").source.layout.plain
+
+
+def test_copying_with_another_compressor(run, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(60).reshape(6, 10))
+    done = run("copy", tmp_path / "a.npy", tmp_path / "b", "--compressor", "lz4:3", "--shuffle")
+    assert done.exit_code == 0, done.output
+    assert hs.open(tmp_path / "b").source.compression == Compression("blosc", 3, "lz4", "shuffle", 8)
+    assert run("copy", tmp_path / "a.npy", tmp_path / "c", "--compressor", "none").exit_code == 0
+    assert hs.open(tmp_path / "c").source.compression is None
+    wrong = run("copy", tmp_path / "a.npy", tmp_path / "d", "--compressor", "zip")
+    assert (wrong.exit_code, "'zstd', 'lz4', 'gzip', 'blosc'" in wrong.stderr) == (1, True)
 
 
 def test_copying_a_group(run, tmp_path):

@@ -9,26 +9,36 @@ from hyperslab.errors import IntegrityError
 from hyperslab.layout import ShardIndex
 from hyperslab.layout.checksums import Checksum
 from hyperslab.layout.codecs import chunk_decoder
-from hyperslab.layout.compressors import Zstd
+from hyperslab.layout.compression import DEFAULT, Compression
+from hyperslab.layout.compressors import Blosc, Zlib, Zstd
 from hyperslab.layout.encode import ChunkEncoder, join_shard, split_shard
 
+COMPRESSIONS = (
+    None, *[Compression("zstd", level) for level in (-5, 0, 1, 9)],
+    *[Compression("gzip", level) for level in (0, 1, 9)],
+    *[Compression("blosc", level, inner, shuffle, typesize)
+      for level in (0, 1, 9) for inner in ("zstd", "lz4", "zlib") for shuffle in ("noshuffle", "shuffle", "bitshuffle")
+      for typesize in (1, 4, 7, 255)],
+)  # fmt: skip
 DTYPES = ("<i4", ">f8", "|b1", "<c16", "<U3", "|S5", "<M8[s]")
 
 
 @given(
     st.sampled_from(DTYPES),
     st.lists(st.integers(1, 5), max_size=3),
-    st.sampled_from([None, 0, 1, 9]),
+    st.sampled_from(COMPRESSIONS),
     st.booleans(),
     st.randoms(use_true_random=False),
 )
-def test_encoded_chunks_decode_to_the_same_cells(dtype, shape, level, checksum, random):
+def test_encoded_chunks_decode_to_the_same_cells(dtype, shape, compression, checksum, random):
     shape = tuple(shape)
     order = tuple(random.sample(range(len(shape)), len(shape)))
     cells = np.array(random.choices(range(9), k=int(np.prod(shape)))).reshape(shape).astype(dtype)
-    encoder = ChunkEncoder(np.dtype(dtype), order, level, checksum)
+    encoder = ChunkEncoder(np.dtype(dtype), order, compression, checksum)
     data = encoder.encode(cells)
-    codecs = [Zstd()] * (level is not None) + [Checksum("crc32c")] * checksum
+    undone = {"zstd": Zstd(), "gzip": Zlib("gzip"), "blosc": Blosc()}
+    codecs = [] if compression is None else [undone[compression.name]]
+    codecs += [Checksum("crc32c")] * checksum
     decoder = chunk_decoder(codecs, chunks=shape, stored=np.dtype(dtype), order=order)
     found = decoder.decode(data.data, "k")
     assert found.dtype == cells.dtype
@@ -44,7 +54,7 @@ def test_cells_of_another_order_and_type_are_cast():
 
 @pytest.mark.parametrize("damage", [b"", b"abc", b"abcdefgh"])
 def test_wrong_checksum_is_found(damage):
-    encoder = ChunkEncoder(np.dtype("u1"), (0,), 1, checksum=True)
+    encoder = ChunkEncoder(np.dtype("u1"), (0,), DEFAULT, checksum=True)
     with pytest.raises(IntegrityError, match="'k' is damaged"):
         encoder.check(np.frombuffer(damage, np.uint8), "k")
 

@@ -12,15 +12,16 @@ import numpy as np
 from hyperslab.errors import ConflictError, HyperslabError, InvalidInputError, UnsupportedError
 from hyperslab.execute.write import StoreWriter
 from hyperslab.formats.source import ArraySource, GroupSource, join, parse_document
+from hyperslab.formats.zarr.compression import parse_compressor, zarr_codec
 from hyperslab.formats.zarr.documents import plain_attributes
 from hyperslab.formats.zarr.metadata import MAX_LENGTH, MAX_NDIM
 from hyperslab.formats.zarr.seal import Seal
 from hyperslab.formats.zarr.sizes import LONE_CHUNK_BYTES, OBJECT_BYTES, choose_sizes
 from hyperslab.formats.zarr.v3 import parse_node
+from hyperslab.layout.compression import DEFAULT, MOST_BLOSC_BYTES, Compression
 
 __all__ = [
     "DOCUMENTS",
-    "LEVEL",
     "LayoutName",
     "NewArray",
     "check_size",
@@ -33,8 +34,6 @@ __all__ = [
 
 LayoutName = Literal["default", "plain"]
 
-# Of zstd: level 3 saved 0 to 18 % of the bytes on three kinds of data, and takes longer.
-LEVEL = 1
 DOCUMENTS = ("zarr.json", ".zarray", ".zgroup", ".zattrs", ".zmetadata")
 # The keys of Zarr's documents and chunks: only these are ever deleted.
 _OURS = re.compile(r"(?:^|/)(?:zarr\.json|\.zarray|\.zgroup|\.zattrs|\.zmetadata|c(?:[/.]\d+)*|\d+(?:[./]\d+)*)$")
@@ -52,6 +51,8 @@ class NewArray:
     fill_value: Any = 0
     dims: Sequence[str | None] | None = None
     attrs: Mapping[str, Any] | None = None
+    compressor: Any = DEFAULT.name
+    shuffle: bool | None = None
 
 
 def shape_and_dtype(new: NewArray) -> tuple[tuple[int, ...], np.dtype[Any]]:
@@ -169,7 +170,7 @@ def _make(store: Any, url: str, make: str, settings: dict[str, Any]) -> None:
 
 def _settings(new: NewArray) -> dict[str, Any]:
     """Return the arguments of zarr-python's `create_array`."""
-    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec
 
     if new.layout not in ("default", "plain"):
         raise InvalidInputError(f"layout is 'default' or 'plain', not {new.layout!r}")
@@ -179,8 +180,10 @@ def _settings(new: NewArray) -> dict[str, Any]:
         # zarr-python cannot read shards of structures.
         lone_bytes = LONE_CHUNK_BYTES
     chunks, shards = choose_sizes(shape, dtype.itemsize, chunks=new.chunks, shards=new.shards, lone_bytes=lone_bytes)
+    compression = _compression(new, dtype, prod(chunks) * dtype.itemsize)
     serializer: Any = BytesCodec(endian="little")
-    compressors: Any = None if new.layout == "plain" else [ZstdCodec(level=LEVEL), Crc32cCodec()]
+    packed = [] if compression is None else [zarr_codec(compression)]
+    compressors: Any = None if new.layout == "plain" else [*packed, Crc32cCodec()]
     if shards is not None:
         index: list[Any] = [BytesCodec(endian="little"), Crc32cCodec()]
         inner = [serializer, *(compressors or [])]
@@ -197,6 +200,23 @@ def _settings(new: NewArray) -> dict[str, Any]:
         "dimension_names": _dims(new.dims, len(shape)),
         "attributes": plain_attributes(new.attrs),
     }
+
+
+def _compression(new: NewArray, dtype: np.dtype[Any], chunk_bytes: int) -> Compression | None:
+    """Return how the chunks of an array are compressed; None if they are not."""
+    compression = parse_compressor(new.compressor, new.shuffle, dtype)
+    if new.layout == "plain":
+        if compression not in (None, DEFAULT):
+            raise InvalidInputError(
+                f"layout='plain' is without compression: leave it out, or compressor={new.compressor!r}, shuffle"
+            )
+        return None
+    if compression is not None and compression.name == "blosc" and chunk_bytes > MOST_BLOSC_BYTES:
+        raise InvalidInputError(
+            f"compressor={new.compressor!r} with shuffle={new.shuffle} is Blosc's, which takes chunks of up to 2 GiB, "
+            f"not of {chunk_bytes:,} bytes; choose smaller chunks, or compressor='zstd'"
+        )
+    return compression
 
 
 def _shape(value: Any) -> tuple[int, ...]:

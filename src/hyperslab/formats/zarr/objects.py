@@ -3,13 +3,14 @@
 import json
 import threading
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import ChunkSizeError, UnsupportedError
+from hyperslab.formats.zarr.compression import Chain, bytes_chain, compression_of
 from hyperslab.layout import Layout
 from hyperslab.layout.codecs import ByteArray
 from hyperslab.layout.encode import ChunkEncoder, join_shard, split_shard
@@ -204,34 +205,12 @@ class _ZarrObjects:
 
 def _own_encoder(document: Mapping[str, Any], layout: Layout) -> ChunkEncoder | None:
     """Return our encoder, None if the array has codecs that it does not know."""
-    chain = _chain_v2(document) if document.get("zarr_format") == 2 else _chain_v3(document)
-    if chain is None:
+    older = document.get("zarr_format") == 2
+    chain = _chain_v2(document) if older else bytes_chain(document)
+    if chain is None or (older and [name for name, _ in chain] not in ([], ["zstd"])):
         return None
-    names = [name for name, _ in chain]
-    if names not in ([], ["zstd"], ["crc32c"], ["zstd", "crc32c"]):
-        return None
-    level = None
-    if "zstd" in names:
-        config = chain[0][1]
-        level = config.get("level", 0)
-        if config.get("checksum") or type(level) is not int or not -131072 <= level <= 22:
-            return None
-    if "crc32c" in names and chain[-1][1].get("location", "end") != "end":
-        return None
-    return ChunkEncoder(layout.stored, layout.order, level, "crc32c" in names)
-
-
-Chain = list[tuple[str, dict[str, Any]]]
-
-
-def _chain_v3(document: Mapping[str, Any]) -> Chain | None:
-    """Return the codecs that work on bytes; None if there are others than transposing before them."""
-    codecs = _named(document["codecs"])
-    if codecs[0][0] == "sharding_indexed":
-        codecs = _named(codecs[0][1]["codecs"])
-    while codecs and codecs[0][0] == "transpose":
-        codecs = codecs[1:]
-    return codecs[1:] if codecs and codecs[0][0] == "bytes" else None
+    found = compression_of(chain)
+    return None if found is None else ChunkEncoder(layout.stored, layout.order, *found)
 
 
 def _chain_v2(document: Mapping[str, Any]) -> Chain | None:
@@ -239,7 +218,3 @@ def _chain_v2(document: Mapping[str, Any]) -> Chain | None:
         return None
     compressor = document.get("compressor")
     return [] if compressor is None else [(compressor["id"], compressor)]
-
-
-def _named(codecs: Sequence[Any]) -> Chain:
-    return [(each, {}) if isinstance(each, str) else (each["name"], each.get("configuration") or {}) for each in codecs]

@@ -9,6 +9,7 @@ from hyperslab.errors import MetadataError, UnsupportedError
 from hyperslab.formats.source import ArraySource, GroupSource, check_stored_name, join
 from hyperslab.formats.zarr.change import user_attributes
 from hyperslab.formats.zarr.codecs import Config, Encoding, encoding_v3, named_codec
+from hyperslab.formats.zarr.compression import written_anew
 from hyperslab.formats.zarr.dtypes import DType, parse_dtype_v3, parse_fill
 from hyperslab.formats.zarr.metadata import attributes, check_chunks, dimension_names, lengths, shown
 from hyperslab.formats.zarr.seal import Seal, check_seal
@@ -67,6 +68,7 @@ def _array(document: dict[str, Any], url: str, path: str, key: str, seal: Seal |
         layout,
         _attributes(document, key),
         dimension_names(document.get("dimension_names"), len(layout.shape), key),
+        compression=written_anew(document),
     )
 
 
