@@ -66,7 +66,7 @@ def changing(url, settings=None, store=None) -> LayoutChange:
     """A change that the test takes step by step."""
     found, path = locate(url)
     place = Place(default_session() if store is None else _apart, store or found, path, url)
-    return LayoutChange(place, settings or NEW, memory_bytes=64 << 20)
+    return LayoutChange(place, {"compressor": "same", **(settings or NEW)}, memory_bytes=64 << 20)
 
 
 def document(url) -> dict:
