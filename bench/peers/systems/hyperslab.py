@@ -20,7 +20,7 @@ __all__ = ["System"]
 # for those, for some of its rows, and nearly so for a box. Rows and tiles compress well together.
 _BEST: dict[str, dict[str, Any]] = {
     "grid": {"layout": "plain", "chunks": (16384, 256)},
-    "bert": {"chunks": (256, 512), "shards": (8192, 512)},
+    "bert": {"chunks": (256, 512), "shards": (8192, 512), "shuffle": True},
     "camera": {"chunks": (3, 96, 128), "shards": (3, 2880, 3840)},
 }
 
@@ -33,8 +33,8 @@ class System:
     layouts: ClassVar[dict[str, str]] = {
         "same": "plain chunks of 16 MB, each an object",
         "default": "what hs.save does unasked: zstd, 64 KiB chunks in shards of 16 MiB, checksums",
-        "best": "grid: plain chunks of 256 whole columns, each an object; bert: zstd, 256 rows in shards of 8192; "
-        "camera: zstd, tiles of 3 × 96 × 128 in a shard for each picture",
+        "best": "grid: plain chunks of 256 whole columns, each an object; bert: zstd of shuffled bytes, 256 rows in "
+        "shards of 8192; camera: zstd, tiles of 3 × 96 × 128 in a shard for each picture",
     }
 
     def __init__(self) -> None:
