@@ -145,8 +145,8 @@ class _Reading:
             recall.find_tables(self.pieces)
             self.plan = make_plan(
                 self.pieces, self.model, self.options.method,
-                tables=recall.tables, told=recall.told, is_cached=recall.has_chunk, settled=settled,
-                shrinks=self._shrinks(),
+                tables=recall.tables, told=recall.told, settled=settled, shrinks=self._shrinks(),
+                is_cached=recall.has_chunk if recall.may_have_chunks else None,
             )  # fmt: skip
         return self.plan
 

@@ -11,6 +11,7 @@ from hyperslab.execute.run import Job, Run, Snapshot, cache_key
 from hyperslab.execute.session import Session
 from hyperslab.layout import ChunkTable, FileVersion, Layout
 from hyperslab.plan import Pieces
+from hyperslab.plan.pieces import objects_of
 from hyperslab.store import LocalStore, Reply, Store
 
 __all__ = ["Recall"]
@@ -53,7 +54,7 @@ class Recall:
                 self.etags.update(layout.references.etags)
             if layout.index is None:
                 continue
-            for coords in {layout.object_of(chunk) for chunk in pieces.chunks()}:
+            for coords in objects_of(pieces):
                 key = layout.keys.key(coords)
                 etag = self._etag(key)
                 if etag is not None:
@@ -107,6 +108,11 @@ class Recall:
         index = run.looked_up(job).index
         none = np.full(index.count if index else 0, -1, np.int64)
         self.tables[job.key] = ChunkTable(none, none)
+
+    @property
+    def may_have_chunks(self) -> bool:
+        """Whether any chunk can be at hand."""
+        return self.disk is not None or bool(self.hits) or len(self.session.cache) > 0
 
     def has_chunk(self, layout: Layout, key: str, inner: int) -> bool:
         """Say whether a chunk is at hand; one in memory is held until the read is done."""

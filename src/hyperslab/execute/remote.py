@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import islice
 
 from hyperslab.errors import FunctionError, InternalError, NotFoundError, StoreError, StoreNotFoundError
 from hyperslab.execute.calling import Caller
@@ -20,8 +21,12 @@ from hyperslab.store.call import CallReply
 
 __all__ = ["Gate", "Limits", "both", "in_threads", "run_calls", "run_jobs"]
 
-# Answers up to this size are put in place at once; larger ones, and all that need decoding, in a thread.
-_INLINE_BYTES = 1 << 16
+# Answers up to this size are put in place at once, larger ones, and those that take long, in a thread.
+_INLINE_BYTES = 1 << 20
+# Once an answer took longer, those that follow are left to threads, too, for cancellation to be noticed in between.
+_QUICK_S = 0.002
+# Answers of calls, likewise.
+_INLINE_CALL_BYTES = 1 << 16
 # Chunks at hand are put in place by threads if there are this many for each, by at most so many of them.
 _LANE_ITEMS = 2
 _LANES = 4
@@ -103,13 +108,15 @@ async def run_jobs(
     The first error, or the end of the time, cancels what is still running; when this returns, or raises, nothing is.
     `skip` says that a job is not needed any more.
     """
+    place = _Placing(done, clock, limits.pool)
     source = iter(jobs)
+    begun = [*islice(source, limits.concurrency)]
     async with _ending_together(clock) as group:
-        for _ in range(limits.concurrency):
-            job = next(source, None)
-            if job is None:
-                break
-            group.create_task(_worker(job, source, store, done, missing, skip, meter, limits))
+        for job in begun[1:]:
+            group.create_task(_worker(job, source, store, place, missing, skip, meter, limits))
+        # Here, as a read of one request needs no task for it.
+        for job in begun[:1]:
+            await _worker(job, source, store, place, missing, skip, meter, limits)
 
 
 async def run_calls(cutting: Cutting, *, caller: Caller, meter: Meter, limits: Limits, clock: Clock) -> None:
@@ -162,7 +169,7 @@ async def _worker(
     job: Job,
     source: Iterator[Job],
     store: Store,
-    done: Callable[[Job, Reply], None],
+    place: "_Placing",
     missing: Callable[[Job], None],
     skip: Callable[[Job], bool],
     meter: Meter,
@@ -180,7 +187,7 @@ async def _worker(
                         raise
                     missing(current)
                 else:
-                    await _handle(done, current, reply, limits)
+                    await place.answer(current, reply)
             finally:
                 limits.memory.leave(current.held_bytes)
         current = next(source, None)
@@ -199,7 +206,7 @@ async def _calling(
                 reply = await _call(current, caller, meter, limits)
                 if reply is None:
                     cutting.failed.append(current.call)
-                elif current.nbytes <= _INLINE_BYTES:
+                elif current.nbytes <= _INLINE_CALL_BYTES:
                     cutting.done(current, reply)
                 else:
                     await _in_thread(limits.pool, partial(cutting.done, current, reply))
@@ -230,11 +237,22 @@ async def _call(job: CallJob, caller: Caller, meter: Meter, limits: Limits) -> C
             meter.after_call(*used)
 
 
-async def _handle(done: Callable[[Job, Reply], None], job: Job, reply: Reply, limits: Limits) -> None:
-    if len(reply.data) <= _INLINE_BYTES and not job.encoded:
-        done(job, reply)
-        return
-    await _in_thread(limits.pool, partial(done, job, reply))
+class _Placing:
+    """Puts answers in place: at once as long as that is quick, as to hand them over takes time; else in threads."""
+
+    def __init__(self, done: Callable[[Job, Reply], None], clock: Clock, pool: ThreadPoolExecutor) -> None:
+        self._done, self._clock, self._pool = done, clock, pool
+        self._is_quick = True
+
+    async def answer(self, job: Job, reply: Reply) -> None:
+        # What is done on the loop keeps it from noticing the end of the time.
+        self._clock.check()
+        if job.slow or not self._is_quick or len(reply.data) > _INLINE_BYTES:
+            await _in_thread(self._pool, partial(self._done, job, reply))
+            return
+        started = time.perf_counter()
+        self._done(job, reply)
+        self._is_quick = time.perf_counter() - started < _QUICK_S
 
 
 async def in_threads(pool: ThreadPoolExecutor, work: Callable[[int, int], None], items: int) -> None:

@@ -30,11 +30,16 @@ from hyperslab.execute.place import (
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.shards import parse_shard_index
 from hyperslab.plan import Plan
+from hyperslab.plan.pieces import inners_of
 from hyperslab.store import Reply, Store
 
 __all__ = ["Job", "Run", "Snapshot", "cache_key"]
 
 Bytes = npt.NDArray[np.uint8]
+# What is up to so large, as it is decoded, is put in place at once: to hand it to a thread takes about as long. Not so
+# where a read has more than so much to decode, which threads can do side by side.
+_QUICK_BYTES, _QUICK_IN_ALL = 1 << 20, 32 << 20
+_QUICK_PLAIN_BYTES = 1 << 16
 # A chunk within an answer: its first byte and the one after its last, which chunk of its object it is, its owners.
 _Stored = tuple[int, int, int, list[int]]
 
@@ -61,8 +66,8 @@ class Job:
     lookup: bool = False
     # The rows of the plan's needs that a range may hold.
     rows: tuple[int, int] = (0, 0)
-    # Whether the answer has to be decoded, which is work for a thread.
-    encoded: bool = False
+    # Whether it takes long to put the answer in place, which is work for a thread.
+    slow: bool = False
     # Whether the span is all of the object, so that it can be asked for without a range.
     whole: bool = False
 
@@ -98,8 +103,10 @@ class Run:
         self.plan, self.store, self.targets, self.snapshots = plan, store, targets, snapshots
         self.cache, self.indexes = cache, indexes
         # A read of more than the cache holds would only push out what other reads come back to.
-        decoded = sum([len(read) * read.layout.chunk_nbytes for read in plan.reads if not read.layout.plain])
-        self._keeps_chunks = decoded <= cache.limit_bytes
+        self._decoded_bytes = sum(
+            [len(each) * each.layout.chunk_nbytes for each in plan.reads if not each.layout.plain]
+        )
+        self._keeps_chunks = self._decoded_bytes <= cache.limit_bytes
         # The version of each object that this read has seen, by key; its size tells where the store gives no ETag.
         self.etags: dict[str, str] = {}
         self.sizes: dict[str, int] = {}
@@ -109,7 +116,9 @@ class Run:
         self._kept_later: list[tuple[Job, Reply, Layout, int | str, npt.NDArray[Any], Bytes]] = []
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
+        # Of each read: its pieces' chunks, and which of its object each is.
         self._coords: dict[int, list[tuple[int, ...]]] = {}
+        self._inners: dict[int, list[int]] = {}
         self._routes: dict[int, Routes] = {}
 
     def going_on(self, plan: Plan) -> "Run":
@@ -127,30 +136,41 @@ class Run:
             if index is None:
                 raise InternalError("a lookup in an object that has no index")
             span = (0, index.nbytes) if index.location == "start" else -index.nbytes
-            yield Job(number, self.plan.keys[number], span, index.nbytes, self._pinned(number), lookup=True)
+            slow, key = index.nbytes > _QUICK_PLAIN_BYTES, self.plan.keys[number]
+            yield Job(number, key, span, index.nbytes, self._pinned(number), lookup=True, slow=slow)
 
     def jobs(self) -> Iterator[Job]:
         """Requests for the data, the largest first so that none is left to run alone at the end."""
         plan = self.plan
+        quick_bytes, chunk_nbytes = self._quick_bytes()
         for number in plan.wholes:
             read, _ = plan.read_of(plan.wholes[number][0])
             layout = plan.reads[read].layout
             # What is referred to as a whole object is one chunk.
             nbytes = layout.chunk_nbytes * (1 if layout.references is not None else prod(layout.chunks_per_object))
-            yield Job(number, plan.keys[number], None, nbytes, self._pinned(number), encoded=True)
+            yield Job(number, plan.keys[number], None, nbytes, self._pinned(number), slow=nbytes > quick_bytes)
         requests = plan.requests
         if not len(requests):
             return
         firsts, lasts = plan.needs.rows_in(requests)
         order = np.argsort(requests.starts - requests.stops, kind="stable")
         columns = (requests.objects, requests.starts, requests.stops, firsts, lasts)
-        encoded = bool((np.asarray(plan.needs.align) == 0).any())
         for number, start, stop, first, last in zip(*(column[order].tolist() for column in columns), strict=True):
+            slow = max(stop - start, (last - first) * chunk_nbytes) > quick_bytes
             job = Job(
                 number, plan.keys[number], (start, stop), stop - start, self._pinned(number), False,
-                (first, last), encoded,
+                (first, last), slow,
             )  # fmt: skip
             yield replace(job, whole=True) if plan.method == "get" and self._is_whole(job) else job
+
+    def _quick_bytes(self) -> tuple[int, int]:
+        """Return how many bytes are put in place at once, and how many one row of the needs is decoded to."""
+        encoded = [read.layout.chunk_nbytes for read in self.plan.reads if not read.layout.plain]
+        if not encoded:
+            return _QUICK_PLAIN_BYTES, 0
+        # Chunks that go to the disk, too, wait for it.
+        quick = self.disk is None and self._decoded_bytes <= _QUICK_IN_ALL
+        return _QUICK_BYTES if quick else 0, max(encoded)
 
     def _is_whole(self, job: Job) -> bool:
         """Whether a range is a chunk that is an object of its own."""
@@ -272,6 +292,9 @@ class Run:
 
         Of what is referred to, several arrays may make something else.
         """
+        if len(owners) == 1:
+            yield self._inner_of(owners[0]), owners
+            return
         groups: dict[int, list[int]] = {}
         for owner in owners:
             groups.setdefault(id(self.layout_of(owner).decoder), []).append(owner)
@@ -290,22 +313,29 @@ class Run:
             raise InternalError(f"a range without bounds: {job}")
         start = job.span[0]
         needs = self.plan.needs
+        if isinstance(needs.align, int) and not needs.align:
+            self._decode(job, reply, data, self._stored_in(slice(*job.rows), start))
+            return
         rows = np.arange(*job.rows)
         if needs.overlapping:
             rows = rows[needs.stops[rows] > start]
         whole = needs.whole(rows)
-        encoded = rows[whole]
-        columns = [column[encoded].tolist() for column in (needs.starts, needs.stops, needs.owners)]
-        extents: dict[tuple[int, int], list[int]] = {}
-        for low, high, owner in zip(*columns, strict=True):
-            extents.setdefault((low - start, high - start), []).append(owner)
-        chunks = [(low, high, *alike) for (low, high), owners in extents.items() for alike in self._alike(owners)]
-        self._decode(job, reply, data, chunks)
+        self._decode(job, reply, data, self._stored_in(rows[whole], start))
         rows = rows[~whole]
         owners = needs.owners[rows]
         one = not needs.overlapping and len(owners) > 0 and owners[0] == owners[-1]
         for owner in owners[:1].tolist() if one else sorted(set(owners.tolist())):
             self._place_rows(owner, rows if one else rows[owners == owner], job, reply, data)
+
+    def _stored_in(self, rows: slice | npt.NDArray[np.int64], start: int) -> list[_Stored]:
+        """Return the encoded chunks that some rows of the needs are, in an answer that begins at byte `start`."""
+        needs = self.plan.needs
+        columns = [column[rows].tolist() for column in (needs.starts, needs.stops, needs.owners)]
+        extents: dict[tuple[int, int], list[int]] = {}
+        for low, high, owner in zip(*columns, strict=True):
+            if high > start:
+                extents.setdefault((low - start, high - start), []).append(owner)
+        return [(low, high, *alike) for (low, high), owners in extents.items() for alike in self._alike(owners)]
 
     def _place_rows(self, owner: int, rows: npt.NDArray[np.int64], job: Job, reply: Reply, data: Bytes) -> None:
         """Put the part of a plain chunk that an answer holds into the result."""
@@ -368,7 +398,9 @@ class Run:
 
     def _inner_of(self, owner: int) -> int:
         read, piece = self.plan.read_of(owner)
-        return self.plan.reads[read].layout.inner_of(self._chunks_of(read)[piece])
+        if read not in self._inners:
+            self._inners[read] = inners_of(self.plan.reads[read])
+        return self._inners[read][piece]
 
     def _chunks_of(self, read: int) -> list[tuple[int, ...]]:
         if read not in self._coords:

@@ -12,7 +12,7 @@ from hyperslab.layout import WHOLE, ChunkTable, Layout, References, numbers_of
 from hyperslab.layout.wire import travels
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
-from hyperslab.plan.pieces import BoxPieces, Pieces, cells_of, listed_of
+from hyperslab.plan.pieces import BoxPieces, Pieces, cells_of, inners_of, listed_of, objects_of, which_object
 from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
 from hyperslab.plan.shards import choose_wholes
 
@@ -20,6 +20,8 @@ __all__ = ["Draft", "IsCached"]
 
 # Says of (layout, object key, chunk within the object) whether the decoded chunk is at hand.
 IsCached = Callable[[Layout, str, int], bool]
+# Pieces, the numbers of the objects that they lie in, and where their chunks begin and end there.
+_Extents = tuple[Ints, Ints, Ints, Ints]
 
 
 @dataclass(slots=True)
@@ -212,35 +214,46 @@ class Draft:
 
     def _add_packed(self, read: Pieces) -> None:
         """Chunks inside objects: ranges where the object's table is known, else its lookup, or the object whole."""
-        layout = read.layout
-        wanted: dict[int, list[tuple[int, int]]] = {}
-        for piece, coords in enumerate(read.chunks()):
-            key, inner = layout.keys.key(layout.object_of(coords)), layout.inner_of(coords)
-            if self.is_cached is not None and self.is_cached(layout, key, inner):
-                self.cached.append(self.count + piece)
-            else:
-                wanted.setdefault(self._number(key), []).append((piece, inner))
-        wholes = self._wholes_of(read, {n: len(pairs) for n, pairs in wanted.items()})
-        extents: list[tuple[int, int, int, int]] = []
-        for number, pairs in wanted.items():
+        layout, inners = read.layout, inners_of(read)
+        wanted = self._wanted(read, inners)
+        wholes = self._wholes_of(read, {n: len(pieces) for n, pieces in wanted.items()})
+        extents: list[_Extents] = []
+        for number, pieces in wanted.items():
             if number in wholes:
                 index_nbytes = layout.index.nbytes if layout.index is not None else 0
-                self.wholes.setdefault(number, []).extend(self.count + piece for piece, _ in pairs)
+                self.wholes.setdefault(number, []).extend(self.count + piece for piece in pieces)
                 self.whole_bytes[number] = prod(layout.chunks_per_object) * layout.stored_size.nbytes + index_nbytes
                 self.exact = False
-            elif (table := self._table(layout, number)) is not None:
+                continue
+            mine, chunks = np.array(pieces, np.int64), np.array([inners[piece] for piece in pieces], np.int64)
+            if (table := self._table(layout, number)) is not None:
                 if self.keys[number] in self.told:
                     self.confirmed[number] = read
-                extents += self._found(number, table, pairs)
+                extents.append(self._found(number, table, mine, chunks))
             else:
                 self.lookups[number] = read
-                self.unknown[number] = self.unknown.get(number, 0) + len(pairs)
+                self.unknown[number] = self.unknown.get(number, 0) + len(pieces)
                 size = layout.stored_size.nbytes
                 # No farther than offsets can count, whatever the metadata claims.
                 apart = min(size + self._gap_bytes() + 1, (1 << 62) // prod(layout.chunks_per_object))
-                extents += [(piece, number, inner * apart, inner * apart + min(size, apart)) for piece, inner in pairs]
-        if extents:
-            self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
+                extents.append((mine, np.full_like(mine, number), chunks * apart, chunks * apart + min(size, apart)))
+        if sum([len(each[0]) for each in extents]):
+            self.needs.append(self._needs_of_extents(read, extents))
+
+    def _wanted(self, read: Pieces, inners: list[int]) -> dict[int, list[int]]:
+        """Return the pieces whose chunks are not at hand, by the number of the object that they lie in."""
+        layout = read.layout
+        keys = [layout.keys.key(coords) for coords in objects_of(read)]
+        found: dict[int, list[int]] = {}
+        if self.is_cached is None and len(keys) == 1:
+            found[0] = list(range(len(read)))
+        else:
+            for piece, (which, inner) in enumerate(zip(which_object(read), inners, strict=True)):
+                if self.is_cached is not None and self.is_cached(layout, keys[which], inner):
+                    self.cached.append(self.count + piece)
+                else:
+                    found.setdefault(which, []).append(piece)
+        return {self._number(keys[which]): pieces for which, pieces in found.items()}
 
     def _add_referenced(self, read: Pieces, references: References) -> None:
         """Chunks that lie anywhere in any objects, are whole ones, or need no request."""
@@ -264,7 +277,8 @@ class Draft:
                     stop = low + _referenced_bytes(layout, key, nbytes)
                     extents.append((piece, self._number(key), low, stop))
         if extents:
-            self.needs.append(self._needs_of_extents(read, np.array(extents, np.int64)))
+            pieces, objects, lows, highs = np.array(extents, np.int64).T
+            self.needs.append(self._needs_of_extents(read, [(pieces, objects, lows, highs)]))
 
     def _add_whole(self, layout: Layout, key: str, owner: int) -> None:
         """Take in a chunk that is an object of a size that is not known beforehand."""
@@ -285,12 +299,10 @@ class Draft:
         if self.choose:
             wholes |= {n for n in told - self.confirmed.keys() if self._is_cheaper_whole(layout, n, wanted[n])}
             open_choice = {n: unknown[n] for n in unknown if n not in wholes and n not in self.lookups}
-            model = (
-                self.model
-                if self.model.function is None or travels(layout) is None
-                else replace(self.model, function=None)
-            )
-            wholes |= choose_wholes(layout, open_choice, model, read.cells * layout.stored.itemsize)
+            if open_choice:
+                can_call = self.model.function is None or travels(layout) is None
+                model = self.model if can_call else replace(self.model, function=None)
+                wholes |= choose_wholes(layout, open_choice, model, read.cells * layout.stored.itemsize)
         return wholes
 
     def _is_cheaper_whole(self, layout: Layout, number: int, wanted: int) -> bool:
@@ -306,23 +318,22 @@ class Draft:
     def _table(self, layout: Layout, number: int) -> ChunkTable | None:
         return self.tables.get(self.keys[number]) if layout.table is None else layout.table
 
-    def _found(self, number: int, table: ChunkTable, pairs: list[tuple[int, int]]) -> list[tuple[int, int, int, int]]:
-        """Return (piece, object, start, stop) of the chunks that a table lists; the others are absent."""
-        found = []
-        for piece, inner in pairs:
-            low, nbytes = int(table.offsets[inner]), int(table.lengths[inner])
-            if low < 0:
-                self.absent.append(self.count + piece)
-            elif nbytes == 0:
-                raise IntegrityError(f"the index of shard {self.keys[number]!r} has a chunk of 0 bytes")
-            else:
-                found.append((piece, number, low, low + nbytes))
-        return found
+    def _found(self, number: int, table: ChunkTable, pieces: Ints, inners: Ints) -> _Extents:
+        """Return where the chunks lie that a table lists; the others are absent."""
+        lows, lengths = table.offsets[inners], table.lengths[inners]
+        stored = lows >= 0
+        if not stored.all():
+            self.absent += (self.count + pieces[~stored]).tolist()
+            pieces, lows, lengths = pieces[stored], lows[stored], lengths[stored]
+        if not lengths.all():
+            raise IntegrityError(f"the index of shard {self.keys[number]!r} has a chunk of 0 bytes")
+        return pieces, np.full_like(pieces, number), lows, lows + lengths
 
-    def _needs_of_extents(self, read: Pieces, extents: Ints) -> Needs:
+    def _needs_of_extents(self, read: Pieces, extents: list[_Extents]) -> Needs:
         """Needs of chunks that lie anywhere in their objects: whole ones if encoded, runs if plain."""
-        extents = extents[np.lexsort((extents[:, 2], extents[:, 1]))]
-        pieces, objects, lows, highs = np.ascontiguousarray(extents.T)
+        columns = extents[0] if len(extents) == 1 else [np.concatenate(each) for each in zip(*extents, strict=True)]
+        order = np.lexsort((columns[2], columns[1]))
+        pieces, objects, lows, highs = [column[order] for column in columns]
         chunks, units = Units(objects, lows, highs), np.arange(len(pieces))
         # An index may lead to one place from two chunks.
         overlapping = bool(((objects[1:] == objects[:-1]) & (lows[1:] < highs[:-1])).any())

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from math import prod
 from typing import Any, Protocol
 
@@ -13,7 +14,10 @@ from hyperslab.plan.ranges import Ints
 from hyperslab.selection import AxisParts, Points, Selection, project
 from hyperslab.selection.axis import MOST_CHUNKS, too_many_chunks
 
-__all__ = ["MOST_RUNS", "BoxPieces", "Pieces", "PointPieces", "cells_of", "chunk_count_of", "listed_of", "pieces_of"]
+__all__ = [
+    "MOST_RUNS", "BoxPieces", "Pieces", "PointPieces", "cells_of", "chunk_count_of", "inners_of", "listed_of",
+    "objects_of", "pieces_of", "which_object",
+]  # fmt: skip
 
 # More ranges are not planned one by one: their requests alone would take hours.
 MOST_RUNS = 1 << 21
@@ -201,6 +205,40 @@ def chunk_count_of(pieces: Pieces) -> int:
     if isinstance(pieces, BoxPieces) and pieces.divided:
         return prod([len(set(part.chunks)) for part in pieces.parts])
     return len(pieces)
+
+
+def objects_of(pieces: Pieces) -> list[tuple[int, ...]]:
+    """Return the objects that the pieces lie in, by their place in the grid of objects, as the pieces come to them."""
+    layout = pieces.layout
+    if not isinstance(pieces, BoxPieces):
+        return list(dict.fromkeys(map(layout.object_of, pieces.chunks())))
+    # Axis by axis: a read of small chunks touches hundreds of them, and few objects.
+    axes = zip(pieces.parts, layout.chunks_per_object, strict=True)
+    return list(product(*[dict.fromkeys([chunk // count for chunk in part.chunks]) for part, count in axes]))
+
+
+def which_object(pieces: Pieces) -> list[int]:
+    """Return for each piece which of `objects_of` it lies in."""
+    if not isinstance(pieces, BoxPieces):
+        found: dict[tuple[int, ...], int] = {}
+        return [found.setdefault(pieces.layout.object_of(chunk), len(found)) for chunk in pieces.chunks()]
+    which = [0]
+    for part, count in zip(pieces.parts, pieces.layout.chunks_per_object, strict=True):
+        mine: dict[int, int] = {}
+        here = [mine.setdefault(chunk // count, len(mine)) for chunk in part.chunks]
+        which = [before * len(mine) + number for before in which for number in here]
+    return which
+
+
+def inners_of(pieces: Pieces) -> list[int]:
+    """Return for each piece which chunk of its object it is of, counted row-major."""
+    if not isinstance(pieces, BoxPieces):
+        return [pieces.layout.inner_of(chunk) for chunk in pieces.chunks()]
+    inners = [0]
+    for part, count in zip(pieces.parts, pieces.layout.chunks_per_object, strict=True):
+        here = [chunk % count for chunk in part.chunks]
+        inners = [before * count + inner for before in inners for inner in here]
+    return inners
 
 
 def cells_of(pieces: Pieces) -> Ints:

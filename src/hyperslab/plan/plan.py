@@ -260,6 +260,8 @@ def _choose(needs: Needs, model: CostModel, method: Method | None, other_bytes: 
     if method is None:
         count, total, largest = len(other_bytes), sum(other_bytes), max(other_bytes, default=0)
         best = optimise(needs, model, others=count, other_bytes=total, other_largest=largest)
+        if len(best) == 1:
+            return best
         joined = merge(needs)
         if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:
             return best

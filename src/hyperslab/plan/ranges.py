@@ -111,7 +111,7 @@ class Needs:
             np.concatenate([n.owners for n in needs]),
             np.concatenate([n.starts for n in needs]),
             np.concatenate([n.stops for n in needs]),
-            np.concatenate([np.broadcast_to(np.int64(n.align), n.starts.shape) for n in needs]),
+            _joined_align(needs),
             overlapping=True,
         )
 
@@ -197,6 +197,13 @@ class Needs:
         tails = np.append(heads[1:], len(starts)) - 1
         align = self.align if isinstance(self.align, int) else _common_align(self.align, heads)
         return Ranges(objects[heads], starts[heads], stops[tails], align)
+
+
+def _joined_align(needs: Sequence[Needs]) -> Ints | int:
+    first = needs[0].align
+    if isinstance(first, int) and all([isinstance(n.align, int) and n.align == first for n in needs]):
+        return first
+    return np.concatenate([np.broadcast_to(np.int64(n.align), n.starts.shape) for n in needs])
 
 
 def spans_in(ranges: Ranges, requests: Ranges) -> tuple[Ints, Ints]:

@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from types import TracebackType
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -323,18 +324,9 @@ class RemoteStore:
 
         return await asyncio.to_thread(self._connect, writing=writing)
 
-    @asynccontextmanager
-    async def _in_time(self, timeout_s: float | None, key: str) -> AsyncIterator[None]:
+    def _in_time(self, timeout_s: float | None, key: str) -> "_InTime":
         """Let a request last for so long only."""
-        import asyncio
-
-        try:
-            async with asyncio.timeout(timeout_s):
-                yield
-        except TimeoutError as error:
-            if isinstance(error, HyperslabError):
-                raise
-            raise transient(f"{self._name}/{key} was not answered within {timeout_s} s; try again") from None
+        return _InTime(timeout_s, f"{self._name}/{key}")
 
     @asynccontextmanager
     async def _listing(self, prefix: str, timeout_s: float | None) -> AsyncIterator[None]:
@@ -383,6 +375,31 @@ class RemoteStore:
         if better is not None:
             self._clients = {}
         return better
+
+
+class _InTime:
+    """Lets what is done within it last for so long only; not by a generator, as every request passes here."""
+
+    __slots__ = ("_limit", "_name", "_timeout_s")
+
+    def __init__(self, timeout_s: float | None, name: str) -> None:
+        import asyncio
+
+        self._limit, self._timeout_s, self._name = asyncio.timeout(timeout_s), timeout_s, name
+
+    async def __aenter__(self) -> None:
+        await self._limit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._limit.__aexit__(kind, error, trace)
+            late = isinstance(error, TimeoutError) and not isinstance(error, HyperslabError)
+        except TimeoutError:
+            late = True
+        if late:
+            raise transient(f"{self._name} was not answered within {self._timeout_s} s; try again") from None
 
 
 _stores: WeakValueDictionary[tuple[Backend, str | None, Targets | None], RemoteStore] = WeakValueDictionary()
