@@ -24,7 +24,7 @@ __all__ = ["Gate", "Limits", "both", "in_threads", "run_calls", "run_jobs"]
 # Answers up to this size are put in place at once, larger ones, and those that take long, in a thread.
 _INLINE_BYTES = 1 << 20
 # Once an answer took longer, those that follow are left to threads, too, for cancellation to be noticed in between.
-_QUICK_S = 0.002
+_QUICK_S = 0.01
 # Answers of calls, likewise.
 _INLINE_CALL_BYTES = 1 << 16
 # Chunks at hand are put in place by threads if there are this many for each, by at most so many of them.
