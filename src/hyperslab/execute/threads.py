@@ -1,10 +1,12 @@
 """Work on several threads at once, for compiled loops that let others run meanwhile."""
 
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from typing import TypeVar
 
-__all__ = ["on_threads"]
+__all__ = ["on_threads", "processors"]
 
 T = TypeVar("T")
 
@@ -32,3 +34,9 @@ def on_threads(work: Callable[[int], T], parts: int, threads: int) -> list[T]:
             for each in running:
                 each.result()
     return [done[part] for part in range(parts)]
+
+
+@cache
+def processors() -> int:
+    """Return how many processors this process may use; it is asked for once, as asking takes a while."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -73,12 +73,12 @@ def read_cells(
     opened.sort(key=lambda each: each.zones.part_of(header.id))
     wanted = [(each, each.zones.of(header.id, bounds)) for each in opened]
     how = () if options is None else (options,)
-    rows: pa.Table | list[Rows] = COLUMNS.empty_table()
+    rows: pa.Table | list[Rows] | None = None
     if opened and "payload" in opened[0].zones.form.columns:
-        rows = read_parts(place, wanted, snapshot.held, *how) or rows
+        rows = read_parts(place, wanted, snapshot.held, *how)
     elif opened:
         rows = read_rows(place, wanted, opened[0].zones.form.columns, *how)
-    cells = decode(header, rows, box)
+    cells = decode(header, rows or COLUMNS.empty_table(), box)
     return cells.select(chosen) if isinstance(cells, Coo) else _dense(cells, chosen)
 
 

@@ -20,7 +20,6 @@ Codes are the tensor's, not the block's, so a block may be small; there is one f
 tells. So a block of a few hundred cells costs its cells and some twenty bytes.
 """
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -32,7 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hyperslab.errors import IntegrityError, InvalidInputError, MetadataError
-from hyperslab.execute.threads import on_threads
+from hyperslab.execute.threads import on_threads, processors
 from hyperslab.selection import Box
 from hyperslab.tensors.layouts import prefix
 from hyperslab.tensors.layouts.axes import fold, folded_box, folded_shape, unfold
@@ -392,7 +391,7 @@ def _cells(header: Header, plan: _Plan, box: Box, places: Ints, counts: Ints, ro
         )  # fmt: skip
         return int(found if found >= 0 else found - edges[0])
 
-    founds = on_threads(read, len(parts) - 1, os.cpu_count() or 1)
+    founds = on_threads(read, len(parts) - 1, processors())
     damaged = next((found for found in founds if found < 0), None)
     if damaged is not None:
         place = tuple(places[-1 - damaged].tolist())
@@ -415,7 +414,7 @@ def _even_parts(before: Ints) -> Ints:
     `before` says how many cells lie before each slab, and how many there are.
     """
     cells, slabs = int(before[-1]), len(before) - 1
-    parts = max(1, min(os.cpu_count() or 1, slabs, cells // _CELLS_FOR_THREADS))
+    parts = max(1, min(processors(), slabs, cells // _CELLS_FOR_THREADS))
     edges = np.searchsorted(before, cells * np.arange(1, parts) // parts)
     return np.unique(np.concatenate([[0], edges, [slabs]]))
 

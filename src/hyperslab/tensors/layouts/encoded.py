@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hyperslab.errors import IntegrityError, MetadataError
+from hyperslab.execute.threads import on_threads, processors
 from hyperslab.layout.checksums import crc32c
 from hyperslab.tensors.values import Header
 
@@ -58,6 +59,8 @@ Bounds = Mapping[str, tuple[int, int]]
 
 # Below this a call for each payload takes longer than a compiled loop over all of them.
 _SHORT_BYTES = 2048
+# Starting a thread takes about as long as summing up so many.
+_BYTES_FOR_THREADS = 1 << 19
 
 Bytes = npt.NDArray[np.uint8]
 Ints = npt.NDArray[np.int64]
@@ -197,12 +200,23 @@ def row_checksums(numbers: Sequence[Ints], data: Bytes, starts: Ints, stops: Int
     rows = len(starts)
     heads = np.ascontiguousarray(np.array(numbers, "<i8").reshape(len(numbers), rows).T)
     head_bytes = heads.view(np.uint8).reshape(rows, 8 * len(numbers))
-    if rows and int((stops - starts).sum()) // rows < _SHORT_BYTES:
+    nbytes = int((stops - starts).sum())
+    if rows and nbytes // rows < _SHORT_BYTES:
         from hyperslab.tensors.layouts import kernels
 
         data = data.view()
         data.flags.writeable = False
-        return np.asarray(kernels.checksums(head_bytes, data, starts, stops, kernels.CHECKSUM_TABLES))
+        threads = processors()
+        parts = max(1, min(threads, rows, nbytes // _BYTES_FOR_THREADS))
+        edges = [rows * part // parts for part in range(parts + 1)]
+
+        def sums(part: int) -> Ints:
+            some = slice(edges[part], edges[part + 1])
+            return np.asarray(
+                kernels.checksums(head_bytes[some], data, starts[some], stops[some], kernels.CHECKSUM_TABLES)
+            )
+
+        return np.concatenate(on_threads(sums, parts, threads))
     import google_crc32c
 
     found = np.empty(rows, np.int64)
