@@ -20,6 +20,7 @@ from numcodecs import Blosc, Delta, Shuffle, Zlib, Zstd
 from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, TransposeCodec, ZstdCodec
 
 import hyperslab as hs
+from hyperslab import opening
 from hyperslab.execute import local, remote
 from hyperslab.plan import optimise
 from hyperslab.plan import plan as planner
@@ -520,7 +521,7 @@ def logging_store() -> Iterator[list[FaultyStore]]:
         made.append(FaultyStore(store))
         return made[-1], path
 
-    with mock.patch.object(hs.array, "locate", located):
+    with mock.patch.object(opening, "locate", located):
         yield made
 
 

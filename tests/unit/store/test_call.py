@@ -2,6 +2,7 @@
 
 import json
 import zlib
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -80,12 +81,18 @@ def test_a_compressed_request_cannot_blow_up():
 
 @given(st.data())
 def test_a_damaged_compressed_request_is_refused(data):
-    body = bytearray(zlib.compress(REQUEST.pack()))
+    plain = REQUEST.pack()
+    body = bytearray(zlib.compress(plain))
     at = data.draw(st.integers(1, len(body) - 1))
     kind = data.draw(st.sampled_from(["cut", "flip", "longer"]))
     if kind == "flip":
         body[at] ^= 1 << data.draw(st.integers(0, 7))
     bytes_ = {"cut": body[:at], "flip": body, "longer": body + b"x"}[kind]
+    if kind == "flip" and at == len(body) - 5:
+        # The last byte before zlib's checksum is filled up with bits that mean nothing.
+        with suppress(InvalidInputError):
+            assert CallRequest.unpack(bytes(bytes_), CallLimits()).pack() == plain
+        return
     # zlib has a checksum of its own, for its two first bytes as well.
     with pytest.raises(InvalidInputError):
         CallRequest.unpack(bytes(bytes_), CallLimits())
