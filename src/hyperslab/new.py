@@ -251,8 +251,8 @@ def seal(
 
     >>> import hyperslab as hs
     >>> a = hs.create("memory://doc/seal", (4, 4), "i4", attrs={"units": "m"})
-    >>> hs.seal("memory://doc/seal")[0, 0]
-    np.int32(0)
+    >>> hs.seal("memory://doc/seal")[0].tolist()
+    [0, 0, 0, 0]
     """
     place = _new_place(url, storage_options, session)
     return wrap(seal_tree(place), place.store, place.session, writable=True)

@@ -91,7 +91,7 @@ def optimise(
     [0, 90000000]
     """
     ranges = needs.merged(encoded_apart=True)
-    if not len(ranges) or (len(ranges) == 1 and ranges.largest < 2 * _MIN_CUT_BYTES):
+    if not len(ranges) or (len(ranges) == 1 and ranges.largest < min(2 * _MIN_CUT_BYTES, MAX_REQUEST_BYTES + 1)):
         return ranges
     tariff = _Tariff(model, others, other_bytes, other_largest, calls)
     gaps = _Gaps.between(ranges, model.profile.most_in_flight)
