@@ -130,7 +130,7 @@ class WindowReader(Dataset[Any]):
             return list(collated(self.dataset, self.collate, window, read))
         except HyperslabError as error:
             # PyTorch would make another error of it, with the message alone.
-            return Failure(error)
+            return Failure(_without_tracebacks(error))
         finally:
             self.shares.leave(session)
 
@@ -140,6 +140,19 @@ class Failure:
     """An error on its way out of a worker."""
 
     error: HyperslabError
+
+
+def _without_tracebacks(error: HyperslabError) -> HyperslabError:
+    """Return an error that leads to no frame, nor does what it came of.
+
+    Where Dask is imported, errors take their tracebacks along to other processes, and these lead to the frames of whoever
+    unpickles them: the workers would outlive their loader.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        each.__traceback__ = None
+        each = each.__cause__ or each.__context__
+    return error
 
 
 def collated(dataset: SlabDataset, collate: Collate, window: Window, read: list[Any]) -> Iterator[Any]:

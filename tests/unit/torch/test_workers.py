@@ -152,7 +152,11 @@ def test_an_error_in_a_worker_arrives_whole(remote):
 
 
 def test_workers_end_with_their_loader_after_an_error(remote):
-    """At once: whoever waits for the garbage collector is not told by PyTorch, and is waited for in vain."""
+    """At once: whoever waits for the garbage collector is not told by PyTorch, and is waited for in vain.
+
+    As Dask does it, errors take their tracebacks along, which lead to whoever unpickled them.
+    """
+    pytest.importorskip("tblib.pickling_support").install()
     with fast(budget=hs.Budget(requests=4)) as session:
         rows = SlabDataset(array_at(remote, "a", session), range(48))
         loader = SlabLoader(rows, 4, num_workers=1, persistent_workers=True)
