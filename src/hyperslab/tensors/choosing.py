@@ -3,7 +3,9 @@
 A tensor of which more than a tenth is stored cells is dense. A sample of a sparse one is encoded in each layout, and
 the layout with the lowest score gets it; where a workload is given it gets blocks, which are cut by the workload. A
 score is made of sizes only: how many bytes are stored, and which share of them a read has to touch. What a read touches
-counts by its logarithm: a read that is made twice as fast counts the same, whether it was fast before or slow.
+counts by its logarithm: a read that is made twice as fast counts the same, whether it was fast before or slow. Where
+nobody said which reads there will be, only slices of the first axis count so, those of the others by the share itself:
+so none of them is made very fast at the cost of the rest.
 
 A workload is the reads to come, as NumPy keys; without one, slices of the first axis are to be fast, and those of the
 others are not to read most of the tensor.
@@ -35,10 +37,10 @@ _NUMBERS = "biufcmM"
 _RUN_CELLS = 3 << 13
 _SPREAD_CELLS = 1 << 12
 # What a row costs beside its cells, what a value costs about, and what a read costs beside its bytes.
-_ROW_BITS, _VALUE_BITS = 112, 2
+_ROW_BITS, _VALUE_BITS = 72, 2
 _READ_BYTES = 8 << 10
-# Slices of other axes than the first count as if they needed this share of the tensor in any case.
-_SCAN_SHARE = 0.25
+# How important it is, against a tensor's size, that a slice of another axis than the first touches little of it.
+_SLICE_WEIGHT = 0.7
 # So many times as important as one read is that the tensor is small.
 _SIZE_WEIGHT = 10
 _CELLS_OF_FIRST_BLOCKS = 256
@@ -184,8 +186,8 @@ class _Sample:
         if self.reads:
             touched = [log(self.share(block, read) + least) for read in self.reads]
             return _SIZE_WEIGHT * log(stored) + sum(touched) * min(1, (len(self.shape) + 1) / len(touched))
-        others = sum(log(self.share(block, axis) + _SCAN_SHARE) for axis in range(1, len(self.shape)))
-        return _SIZE_WEIGHT * log(stored) + 2 * log(self.share(block, 0) + least) + others
+        others = sum(self.share(block, axis) for axis in range(1, len(self.shape)))
+        return _SIZE_WEIGHT * log(stored) + 2 * log(self.share(block, 0) + least) + _SLICE_WEIGHT * others
 
 
 def choose_block(tensor: Coo, reads: Sequence[Box] | None = None) -> tuple[tuple[int, ...], tuple[int, ...]]:
