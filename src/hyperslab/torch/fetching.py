@@ -145,8 +145,8 @@ class Failure:
 def _without_tracebacks(error: HyperslabError) -> HyperslabError:
     """Return an error that leads to no frame, nor does what it came of.
 
-    Where Dask is imported, errors take their tracebacks along to other processes, and these lead to the frames of whoever
-    unpickles them: the workers would outlive their loader.
+    Where Dask is imported, errors take their tracebacks along to other processes, and these lead to the frames of
+    whoever unpickles them: the workers would outlive their loader.
     """
     each: BaseException | None = error
     while each is not None:
