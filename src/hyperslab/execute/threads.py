@@ -31,8 +31,8 @@ def on_threads(work: Callable[[int], T], parts: int, threads: int) -> list[T]:
         with ThreadPoolExecutor(helpers) as pool:
             running = [pool.submit(take) for _ in range(helpers)]
             take()
-            for each in running:
-                each.result()
+        for each in running:
+            each.result()
     return [done[part] for part in range(parts)]
 
 

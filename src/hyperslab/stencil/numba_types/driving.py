@@ -74,7 +74,7 @@ def input_rows(stencils: Sequence[StencilType], stride: tuple[int, ...], outputs
     @intrinsic
     def rows(_: Any, table: Any, notes: Any, plane: Any, line: Any) -> Any:
         def generate(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-            if stride[-1] == 1:
+            if stride[-1] == 1 and ndim < 3:
                 _use_half_vectors(builder)
             numbers = _Table(context, builder, sig.args[0], args[0], args[2], args[3], ndim)
             indices = numbers.indices(counts_at)
@@ -103,7 +103,7 @@ def _use_half_vectors(builder: Any) -> None:
 
     Of a cell's neighbours hardly any are aligned: every load of 512 bits then reaches into two lines of the cache, of
     256 bits every second one. On a processor with both, 5 points took 0.75 of the time. Where cells are left out by a
-    stride, loads are shuffled, and longer ones are better.
+    stride, loads are shuffled, and longer ones are better; as they are for the short rows that three axes have.
     """
     # llvmlite knows LLVM's attributes without a value only; what is in the set is printed as it is.
     set.add(builder.function.attributes, '"prefer-vector-width"="256"')
