@@ -93,7 +93,7 @@ def hyperslab_reader() -> Read:
     import hyperslab.store.backends
     import hyperslab.xarray  # noqa: F401
 
-    xr.backends.list_engines()
+    _let_xarray_import()
 
     def read(endpoint: str, name: str) -> np.ndarray:
         options = {"endpoint": endpoint, "anonymous": True}
@@ -108,7 +108,7 @@ def h5netcdf_reader() -> Read:
     import xarray as xr
     from obstore.fsspec import FsspecStore
 
-    xr.backends.list_engines()
+    _let_xarray_import()
 
     def read(endpoint: str, name: str) -> np.ndarray:
         config = {"endpoint": endpoint, "region": "us-east-1", "skip_signature": True}
@@ -117,6 +117,15 @@ def h5netcdf_reader() -> Read:
             return xr.open_dataset(file, engine="h5netcdf")["temperature"].isel(BOX).values
 
     return read
+
+
+def _let_xarray_import() -> None:
+    """Have xarray find its engines, and import what it looks for when it decodes times: numba, Dask, where they are."""
+    import xarray as xr
+
+    xr.backends.list_engines()
+    times = xr.Variable("time", np.arange(2), {"units": "days since 2001-01-01"})
+    xr.decode_cf(xr.Dataset({"time": times})).load()
 
 
 SYSTEMS = {"hyperslab": hyperslab_reader, "h5netcdf over fsspec": h5netcdf_reader}
