@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format soak bench bench-full bench-collections bench-rechunk bench-stencil bench-tensors micro lab docs docs-check docs-pictures docs-reference clean
+.PHONY: help demo test lint format soak bench bench-full bench-collections bench-loader bench-rechunk bench-stencil bench-tensors micro lab docs docs-check docs-pictures docs-reference clean
 
 help:  ## show this list
 	@echo "Hyperslab: an array store that plans every read."
@@ -72,6 +72,9 @@ bench-tensors: $(VENV)/.test  ## measure tensor tables against files and other s
 
 bench-rechunk: $(VENV)/.rechunkers  ## measure rechunking against Dask and rechunker; takes ten minutes
 	@RECHUNKER_PYTHON=$(VENV)/rechunker/bin/python $(BIN)/python -m bench.rechunk $(ARGS)
+
+bench-loader: $(VENV)/.test $(VENV)/.bench  ## measure training batches against downloading first, zarr-python and xbatcher
+	@$(BIN)/python -m bench.loader $(ARGS)
 
 micro: $(VENV)/.bench  ## measure single operations against other libraries on this machine
 	@$(BIN)/python bench/run.py $(ARGS)
