@@ -40,7 +40,7 @@ _SPREAD_CELLS = 1 << 12
 _ROW_BITS, _VALUE_BITS = 72, 2
 _READ_BYTES = 8 << 10
 # How important it is, against a tensor's size, that a slice of another axis than the first touches little of it.
-_SLICE_WEIGHT = 0.7
+_SLICE_WEIGHT = 0.9
 # So many times as important as one read is that the tensor is small.
 _SIZE_WEIGHT = 10
 _CELLS_OF_FIRST_BLOCKS = 256
@@ -186,7 +186,9 @@ class _Sample:
         if self.reads:
             touched = [log(self.share(block, read) + least) for read in self.reads]
             return _SIZE_WEIGHT * log(stored) + sum(touched) * min(1, (len(self.shape) + 1) / len(touched))
-        others = sum(self.share(block, axis) for axis in range(1, len(self.shape)))
+        # Along the slowest axis of a block, a slice has read all of its cells when half of the block has been, about.
+        slowest = next((axis for axis in inner if block[axis] > 1), None)
+        others = sum(self.share(block, axis) / (2 if axis == slowest else 1) for axis in range(1, len(self.shape)))
         return _SIZE_WEIGHT * log(stored) + 2 * log(self.share(block, 0) + least) + _SLICE_WEIGHT * others
 
 
