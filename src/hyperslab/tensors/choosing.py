@@ -198,7 +198,7 @@ def choose_block(tensor: Coo, reads: Sequence[Box] | None = None) -> tuple[tuple
     Starting from slabs of the first axis, one axis of the block is halved or doubled as long as that is better.
 
     >>> choose_block(Coo.of((64, 64), np.arange(64).reshape(1, -1).repeat(2, 0), np.ones(64)))[0]
-    (64, 64)
+    (32, 32)
     """
     shape = tensor.shape
     if not tensor.nnz:
