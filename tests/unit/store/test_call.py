@@ -2,7 +2,6 @@
 
 import json
 import zlib
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -79,6 +78,14 @@ def test_a_compressed_request_cannot_blow_up():
         CallRequest.unpack(body, CallLimits(body_bytes=10_000))
 
 
+def means(body, plain):
+    """Whether zlib, which checks sums itself, finds the same bytes in a body."""
+    try:
+        return zlib.decompress(body) == plain
+    except zlib.error:
+        return False
+
+
 @given(st.data())
 def test_a_damaged_compressed_request_is_refused(data):
     plain = REQUEST.pack()
@@ -88,10 +95,10 @@ def test_a_damaged_compressed_request_is_refused(data):
     if kind == "flip":
         body[at] ^= 1 << data.draw(st.integers(0, 7))
     bytes_ = {"cut": body[:at], "flip": body, "longer": body + b"x"}[kind]
-    if kind == "flip" and at == len(body) - 5:
+    if kind == "flip" and means(bytes_, plain):
         # The last byte before zlib's checksum is filled up with bits that mean nothing.
-        with suppress(InvalidInputError):
-            assert CallRequest.unpack(bytes(bytes_), CallLimits()).pack() == plain
+        assert at == len(body) - 5
+        assert CallRequest.unpack(bytes(bytes_), CallLimits()).pack() == plain
         return
     # zlib has a checksum of its own, for its two first bytes as well.
     with pytest.raises(InvalidInputError):
