@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -101,9 +102,10 @@ def _local(path: str, options: Mapping[str, Any] | None, create: bool, record: s
     full = os.path.abspath(path)
     if (beside := _beside_references(full)) is not None:
         return LocalStore(beside, record=record), os.path.relpath(full, beside)
-    if os.path.isdir(full) or (create and not os.path.lexists(full)):
+    is_directory = _is_directory(full)
+    if is_directory or (create and is_directory is None and not os.path.islink(full)):
         return LocalStore(full, record=record), ""
-    if not os.path.exists(full):
+    if is_directory is None:
         above = _repository_above(full)
         if above is not None:
             return LocalStore(above, record=record), full[len(above) :].strip("/")
@@ -114,6 +116,17 @@ def _local(path: str, options: Mapping[str, Any] | None, create: bool, record: s
         return LocalStore(parent, record=record), os.path.relpath(full, parent)
     parent, name = os.path.split(full)
     return LocalStore(parent, record=record), name
+
+
+def _is_directory(path: str) -> bool | None:
+    """Return whether a path is a directory, None if nothing is there.
+
+    By one look: asked twice, a directory that somebody makes in between was neither, and so taken for a file.
+    """
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (OSError, ValueError):  # a name that no file can have
+        return None
 
 
 def _beside_references(path: str) -> str | None:

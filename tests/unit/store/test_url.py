@@ -118,3 +118,8 @@ def test_obstore_is_not_imported_for_files(tree):
         "assert not {'obstore', 'asyncio', 'urllib.request'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
+
+
+def test_names_that_no_file_can_have_are_not_found():
+    with pytest.raises(NotFoundError):
+        locate("/no/such/\ud800")

@@ -9,7 +9,7 @@ import pytest
 from deltalake import DeltaTable
 
 import hyperslab as hs
-from hyperslab.errors import ConflictError, NotFoundError, StoreError, UnsupportedError
+from hyperslab.errors import ConflictError, MetadataError, NotFoundError, StoreError, UnsupportedError
 from hyperslab.store import local
 from hyperslab.tensors import commits, log, tensor_table
 from hyperslab.tensors.delta import delta_options
@@ -305,6 +305,22 @@ def test_tables_that_are_not_read(tmp_path, session):
         commit.write_text(json.dumps(action) + "\n")
         with pytest.raises(UnsupportedError):
             tensor_table(tmp_path / "t", session=session)
+
+
+@pytest.mark.parametrize("more", [b"{", b"7", b"{}, {}", b'"', b"]", b"\xff"])
+def test_log_that_is_none_is_an_error(tmp_path, table, more):
+    table.put(np.arange(3), id="a")
+    last = max((tmp_path / "t" / "_delta_log").glob("*.json"))
+    last.write_bytes(last.read_bytes() + b"\n" + more)
+    with pytest.raises(MetadataError, match=r"no part of a Delta table's log"):
+        tensor_table(tmp_path / "t", "r").get("a")
+
+
+def test_a_log_may_begin_with_a_byte_order_mark(tmp_path, table):
+    table.put(np.arange(3), id="a")
+    last = max((tmp_path / "t" / "_delta_log").glob("*.json"))
+    last.write_bytes(b"\xef\xbb\xbf" + last.read_bytes())
+    assert np.array_equal(tensor_table(tmp_path / "t", "r").get("a"), np.arange(3))
 
 
 def test_options_of_delta(tmp_path, session, no_aws):
