@@ -35,6 +35,7 @@ _DEPENDENCIES = {
     "zarr": "zarr",
     "numcodecs": "numcodecs",
     "zlib-ng": "zlib_ng",
+    "zstandard": "zstandard",
     "h5py": "h5py",
     "google-crc32c": "google_crc32c",
     "rich": "rich",

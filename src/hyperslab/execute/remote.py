@@ -111,10 +111,13 @@ async def run_jobs(
     place = _Placing(done, clock, limits.pool)
     source = iter(jobs)
     begun = [*islice(source, limits.concurrency)]
+    if len(begun) == 1 and clock.end is None:
+        # One request needs no group of tasks that ends with it.
+        await _worker(begun[0], source, store, place, missing, skip, meter, limits)
+        return
     async with _ending_together(clock) as group:
         for job in begun[1:]:
             group.create_task(_worker(job, source, store, place, missing, skip, meter, limits))
-        # Here, as a read of one request needs no task for it.
         for job in begun[:1]:
             await _worker(job, source, store, place, missing, skip, meter, limits)
 

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
@@ -131,26 +132,26 @@ class StoreWriter:
         self._in_lanes(rest, work, lanes)
 
     def _in_lanes(self, items: Iterator[Item], work: Callable[[Item], None], lanes: int) -> None:
-        lock = threading.Lock()
+        lock, working = threading.Lock(), _Lanes()
         failures: list[BaseException] = []
 
         def lane() -> None:
-            try:
-                while not self._stopped:
-                    with lock:
-                        item = next(items, None)
-                    if item is None:
-                        return
-                    work(item)
-            except BaseException as error:
-                failures.append(error)
-                self._stopped = True
-                raise
+            with working.begun() as may_begin:
+                try:
+                    while may_begin and not self._stopped and not working.over:
+                        with lock:
+                            item = next(items, None)
+                        if item is None:
+                            return
+                        work(item)
+                except BaseException as error:
+                    failures.append(error)
+                    self._stopped = True
+                    raise
 
         with ThreadPoolExecutor(lanes, thread_name_prefix="hyperslab-write") as pool:
-            running = [pool.submit(lane) for _ in range(lanes)]
             try:
-                for future in running:
+                for future in [pool.submit(lane) for _ in range(lanes)]:
                     future.result()
             except BaseException as error:
                 self._stop()
@@ -159,8 +160,10 @@ class StoreWriter:
                 raise
             finally:
                 # Until all have ended: nobody writes on after this returns.
-                pool.shutdown(wait=True)
-                self._stopped = False
+                try:
+                    working.end()
+                finally:
+                    self._stopped = False
 
     def _stop(self) -> None:
         """Let every lane end after the item that it is at, without waiting for answers."""
@@ -224,6 +227,32 @@ class StoreWriter:
     def _usd(self, ledger: Ledger) -> float:
         model = self.session.model(self.store)
         return float(model.usd(ledger.requests + ledger.lookups, ledger.bytes)) + model.write_usd(ledger.puts)
+
+
+class _Lanes:
+    """Who is at work. A pool does not know a thread that it was interrupted at starting, and would not wait for it."""
+
+    def __init__(self) -> None:
+        self._changed, self._working, self.over = threading.Condition(), 0, False
+
+    @contextmanager
+    def begun(self) -> Iterator[bool]:
+        """Count a lane as long as the block lasts; give whether it may begin."""
+        with self._changed:
+            self._working += 1
+            may_begin = not self.over
+        try:
+            yield may_begin
+        finally:
+            with self._changed:
+                self._working -= 1
+                self._changed.notify_all()
+
+    def end(self) -> None:
+        """Let no lane begin any more, and wait for those at work."""
+        with self._changed:
+            self.over = True
+            self._changed.wait_for(lambda: not self._working)
 
 
 class _OwnConflictError(Exception):

@@ -59,6 +59,7 @@ _REQUIREMENTS = {
     "obstore": "obstore>=0.12.1,<0.13",
     "numcodecs": "numcodecs>=0.16.4",
     "zlib_ng": "zlib-ng>=0.5",
+    "zstandard": "zstandard>=0.22",
     "google_crc32c": "google-crc32c>=1.5",
     "azure": "azure-functions",
 }

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from zlib_ng import zlib_ng
 
+from hyperslab.layout import zstd
 from hyperslab.layout.codecs import ByteArray
 
 __all__ = ["DEFAULT", "MOST_BLOSC_BYTES", "BloscInner", "Compression", "Shuffling"]
@@ -42,10 +43,7 @@ class Compression:
         return np.frombuffer(getattr(self, f"_{self.name}")(flat), np.uint8)
 
     def _zstd(self, flat: ByteArray) -> bytes:
-        from numcodecs.zstd import compress  # type: ignore[import-untyped,unused-ignore]
-
-        compressed: bytes = compress(flat, self.level)
-        return compressed
+        return zstd.compress(flat, self.level)
 
     def _gzip(self, flat: ByteArray) -> bytes:
         engine = zlib_ng.compressobj(self.level, zlib_ng.DEFLATED, _GZIP)

@@ -11,6 +11,7 @@ import numpy as np
 from zlib_ng import zlib_ng
 
 from hyperslab.errors import ChunkSizeError, IntegrityError, UnsupportedError
+from hyperslab.layout import zstd
 from hyperslab.layout.codecs import ByteArray, Size, numcodec
 
 __all__ = ["Blosc", "Bz2", "Lz4", "Lzma", "Zlib", "Zstd", "unpack_zstd"]
@@ -93,6 +94,11 @@ class Zstd(_Compressor):
 
     def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
         claimed = _zstd_frame_nbytes(data)
+        if claimed == size.nbytes:
+            try:
+                return zstd.decompress(data)
+            except zstd.error():
+                pass  # damaged; or frames follow that hold nothing, which the other library passes over
         if claimed is not None and claimed < size.nbytes:
             # Either too small, or the first of several frames.
             claimed = _zstd_nbytes(data)
@@ -197,18 +203,11 @@ _ZSTD_BLOCK_BYTES = 128 << 10
 
 
 @lru_cache(maxsize=1)
-def _zstd_unpack() -> Callable[[ByteArray], Any]:
-    from numcodecs.zstd import decompress
-
-    return cast("Callable[[ByteArray], Any]", decompress)
-
-
-@lru_cache(maxsize=1)
-def _zstd_decompress() -> Callable[[ByteArray, ByteArray], Any]:
-    # Not by way of the codec, which looks at both buffers once more: that counts where chunks are small.
+def _zstd_decompress() -> Callable[..., Any]:
+    """Return what undoes several frames, or such as do not state their sizes."""
     from numcodecs.zstd import decompress  # type: ignore[import-untyped,unused-ignore]
 
-    return cast("Callable[[ByteArray, ByteArray], Any]", decompress)
+    return cast("Callable[..., Any]", decompress)
 
 
 def _zstd_nbytes(data: ByteArray) -> int | None:
@@ -238,7 +237,7 @@ def unpack_zstd(data: ByteArray, limit_bytes: int) -> bytes:
             raise ValueError(f"it may unpack to {most} bytes; at most {limit_bytes} are read")
         rest = rest[end:]
     try:
-        return bytes(_zstd_unpack()(data))
+        return bytes(_zstd_decompress()(data))
     except RuntimeError as error:
         raise ValueError(str(error)) from error
 

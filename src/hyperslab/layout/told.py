@@ -21,11 +21,12 @@ __all__ = ["MOST_CHUNKS", "TOLD_CHUNKS", "ToldTables", "lengths_of", "pack_lengt
 
 Lengths = npt.NDArray[np.uint32]
 
-# The metadata are read by everyone who opens the array: what is told may not make them much longer. Equal lengths take
-# next to nothing; of so many chunks, any fit.
-_MOST_TEXT = 48 << 10
+# The metadata are read by everyone who opens the array: what is told may not make them much longer. So much takes a
+# round trip or two more on a new connection, once; what is not told takes one for each shard that is met. Equal lengths
+# take next to nothing, those of compressed chunks some two characters each; of so many chunks, any fit.
+_MOST_TEXT = 192 << 10
 MOST_CHUNKS = 1 << 18
-TOLD_CHUNKS = 1 << 14
+TOLD_CHUNKS = 1 << 16
 
 
 def lengths_of(table: ChunkTable, index: ShardIndex) -> Lengths | None:

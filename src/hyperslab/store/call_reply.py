@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import IntegrityError, InvalidInputError
+from hyperslab.layout import zstd
 from hyperslab.layout.checksums import crc32c
 from hyperslab.layout.codecs import ByteArray, Size
 from hyperslab.layout.compressors import Zstd
@@ -128,11 +129,7 @@ def _size(answer: ChunkAnswer) -> int | None:
 
 
 def _compressed(cells: list[memoryview]) -> bytes:
-    from numcodecs.zstd import compress  # type: ignore[import-untyped,unused-ignore]
-
-    whole_payload = cells[0] if len(cells) == 1 else b"".join(cells)
-    compressed: bytes = compress(whole_payload, _LEVEL)
-    return compressed
+    return zstd.compress(cells[0] if len(cells) == 1 else b"".join(cells), _LEVEL)
 
 
 def _decompressed(flat: ByteArray, nbytes: int) -> memoryview:

@@ -235,7 +235,10 @@ def _most_bytes(request: CallRequest) -> int:
 
 def _is_network(error: Exception) -> bool:
     """Whether it was the connection that failed, and not a mistake of ours."""
-    return isinstance(error, _aiohttp().ClientError | ConnectionError | ssl.SSLError)
+    if isinstance(error, _aiohttp().ClientError | ConnectionError | ssl.SSLError):
+        return True
+    # What uvloop raises where asyncio tells of a connection that was lost.
+    return isinstance(error, RuntimeError) and "handler is closed" in str(error)
 
 
 def _broken(error: Exception) -> str:

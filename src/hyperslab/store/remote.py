@@ -336,7 +336,11 @@ class RemoteStore:
         limit_s = LIST_S if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                yield
+                try:
+                    yield
+                except asyncio.CancelledError:
+                    runtime.note_cancelled()
+                    raise
         except TimeoutError as error:
             if isinstance(error, HyperslabError):
                 raise
@@ -393,6 +397,9 @@ class _InTime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        # Whatever cancelled it: the end of its time, too.
+        if kind is not None and not issubclass(kind, Exception):
+            runtime.note_cancelled()
         try:
             await self._limit.__aexit__(kind, error, trace)
             late = isinstance(error, TimeoutError) and not isinstance(error, HyperslabError)

@@ -6,6 +6,7 @@ extension a second time, from a copy of the file (the dynamic linker would give 
 old file), and never touches the first.
 """
 
+import atexit
 import gc
 import importlib
 import importlib.machinery
@@ -15,6 +16,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
@@ -22,10 +24,12 @@ from typing import Any
 
 from hyperslab.errors import ForkError, StoreError
 
-__all__ = ["guard", "keep_forever", "obstore_module"]
+__all__ = ["guard", "keep_forever", "let_threads_end", "note_cancelled", "obstore_module"]
 
 _EXTENSION = "obstore._obstore"
 _PARTS = ("obstore", "obstore.store", "obstore.exceptions")
+# So long after a request was cancelled obstore's threads may still be at it, and look at Python's objects.
+_ENDING_S = 0.1
 
 
 class _Process:
@@ -36,6 +40,8 @@ class _Process:
         self.module: Any = None
         self.module_pid = 0
         self.forked_with_obstore = False
+        # When a request was last cancelled.
+        self.cancelled_at: float | None = None
         # Objects of a parent's runtime: ending them could wait for its threads, so they are never ended.
         self.inherited: list[object] = []
 
@@ -71,6 +77,22 @@ def guard() -> threading.RLock:
 def keep_forever(inherited: object) -> None:
     """Keep an object of the parent's runtime from being ended in this process."""
     _process.inherited.append(inherited)
+
+
+def note_cancelled() -> None:
+    """Take note that a request was cancelled, for the end of the program to wait a moment.
+
+    A thread of obstore's that comes back to Python while that ends would crash the program.
+    """
+    if _process.cancelled_at is None:
+        atexit.register(let_threads_end)
+    _process.cancelled_at = time.monotonic()
+
+
+def let_threads_end() -> None:
+    """Wait until what works at a request that was just cancelled has noticed."""
+    if _process.cancelled_at is not None:
+        time.sleep(max(0.0, _process.cancelled_at + _ENDING_S - time.monotonic()))
 
 
 def _imported() -> ModuleType:

@@ -148,6 +148,30 @@ def test_error_of_the_items_themselves(session, store):
         StoreWriter(session, store).each(items(), lambda item: None, held_bytes=1)
 
 
+def test_an_interrupt_while_lanes_are_started_ends_them_all(session, store, monkeypatch):
+    """A pool that is interrupted at starting a thread does not know that one, though it runs."""
+    writer, begun, done, start = StoreWriter(session, store), threading.Event(), [], threading.Thread.start
+
+    def interrupted(thread):
+        start(thread)
+        if thread.name.startswith("hyperslab-write"):
+            assert begun.wait(10)
+            raise KeyboardInterrupt
+
+    def work(item):
+        begun.set()
+        time.sleep(0.01)
+        done.append(item)
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        writer.each(range(1000), work, held_bytes=1)
+    assert not writer.stopping
+    before = len(done)
+    time.sleep(0.05)
+    assert len(done) == before < 100
+
+
 def test_a_budget_holds_for_writes(store):
     with hs.Session(prices="aws", budget=hs.Budget(requests=3)) as session:
         writer = StoreWriter(session, store)

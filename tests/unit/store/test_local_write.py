@@ -34,6 +34,23 @@ def test_the_root_is_made_by_the_first_put(tmp_path):
     assert (again.address, path) == (store.address, "")
 
 
+def test_a_directory_that_is_just_made_is_no_file(tmp_path, monkeypatch):
+    """Several begin with one new table: whoever looks while another makes its directory must not take it for a file."""
+    folder, real_stat = tmp_path / "new", os.stat
+
+    def stat_just_before(path, *args, **options):
+        try:
+            return real_stat(path, *args, **options)
+        except FileNotFoundError:
+            os.makedirs(folder, exist_ok=True)
+            raise
+
+    monkeypatch.setattr(os, "stat", stat_just_before)
+    store, path = locate(folder, create=True)
+    assert folder.is_dir()
+    assert (store.root, path) == (str(folder), "")
+
+
 def test_every_put_is_another_version(store):
     tags = [store.put("a", b"same") for _ in range(300)]
     assert len(set(tags)) == 300

@@ -11,8 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from support.forking import Child, in_child
+from support.hostile import options_for
+from support.s3proxy import Rule
 
-from hyperslab.errors import ConflictError, ForkError, NotFoundError
+from hyperslab.errors import ConflictError, ForkError, NotFoundError, StoreError
 from hyperslab.store import locate, memory, runtime
 
 
@@ -189,3 +191,35 @@ def test_a_second_runtime_is_quick(store):
         return time.perf_counter() - started
 
     assert min(in_child(child) for _ in range(3)) < 0.5
+
+
+def test_the_end_of_a_program_waits_a_moment_after_a_request_was_cancelled(fake_s3, monkeypatch):
+    """A thread of obstore's that comes back to Python while that ends would crash the program."""
+    registered, slept = [], []
+    monkeypatch.setattr(runtime.atexit, "register", registered.append)
+    monkeypatch.setattr(runtime._process, "cancelled_at", None)
+    fake_s3.rules.append(Rule("stall"))
+    store, path = locate("s3://bucket/a", options_for(fake_s3))
+    began = time.monotonic()
+    for _ in range(2):
+        with pytest.raises(StoreError):
+            asyncio.run(store.aget(path, timeout_s=0.05))
+    assert registered == [runtime.let_threads_end]
+    assert began < runtime._process.cancelled_at <= time.monotonic()
+    with monkeypatch.context() as patched:
+        patched.setattr(runtime.time, "sleep", slept.append)
+        runtime.let_threads_end()
+        monkeypatch.setattr(runtime._process, "cancelled_at", began - 60)
+        runtime.let_threads_end()
+    assert 0 <= slept[0] <= runtime._ENDING_S
+    assert slept[1] == 0
+
+
+def test_a_listing_that_was_cancelled_is_noted(fake_s3, monkeypatch):
+    monkeypatch.setattr(runtime._process, "cancelled_at", None)
+    monkeypatch.setattr(runtime.atexit, "register", lambda work: None)
+    fake_s3.rules.append(Rule("stall"))
+    store, _ = locate("s3://bucket/a", options_for(fake_s3))
+    with pytest.raises(StoreError):
+        asyncio.run(store.achildren("", timeout_s=0.05))
+    assert runtime._process.cancelled_at is not None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hyperslab.errors import MetadataError, UnsupportedError
+from hyperslab.errors import MetadataError
 from hyperslab.formats.icechunk.envelope import unwrap
 from hyperslab.formats.icechunk.flatbuffer import Buffer, Tables
 from hyperslab.formats.icechunk.ids import ID_BYTES, NODE_ID_BYTES
@@ -145,12 +145,8 @@ def _native(tables: Tables) -> list[ChunkRef]:
 
 def _unpacker(dictionary: bytes, buffer: Buffer) -> Callable[[bytes], str]:
     """Return what unpacks locations that were compressed with a dictionary."""
-    try:
-        import zstandard
-    except ImportError:
-        raise UnsupportedError(
-            f"{buffer.name!r} has compressed locations, which need zstandard: pip install 'hyperslab[icechunk]'"
-        ) from None
+    import zstandard
+
     engine = zstandard.ZstdDecompressor(dict_data=zstandard.ZstdCompressionDict(dictionary))
 
     def unpack(packed: bytes) -> str:

@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numcodecs import Zstd
@@ -182,7 +183,6 @@ def test_bytes_that_overlap_are_refused():
 
 
 def test_locations_that_state_a_size_beyond_all_measure():
-    zstandard = pytest.importorskip("zstandard")
     samples = [f"s3://bucket/run/{n}/file.nc".encode() for n in range(2000)]
     dictionary = zstandard.train_dictionary(1024, samples)
     unpack = _unpacker(dictionary.as_bytes(), Buffer(b"", "manifest"))

@@ -241,7 +241,6 @@ def test_versions_of_files_as_others_write_them(tmp_path):
 
 
 def test_locations_that_are_compressed(tmp_path):
-    pytest.importorskip("zstandard")
     folder = version2(tmp_path) / "virtual"
     node = hs.open(f"{folder}/v").source.chunks.manifests
     data = (folder / "manifests" / name_of(node.ids[0])).read_bytes()

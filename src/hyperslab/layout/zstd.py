@@ -1,0 +1,69 @@
+"""Zstandard by engines that are used again: to make one takes as long as a small chunk.
+
+An engine serves one thread at a time. Those that nobody uses wait in a list, as taking one out is one step.
+"""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["compress", "decompress", "error"]
+
+# Compressors of more memory are not kept.
+_KEPT_BYTES = 4 << 20
+
+ByteArray = npt.NDArray[np.uint8]
+
+
+def decompress(data: ByteArray) -> ByteArray:
+    """Return what one frame holds, which states its size and fills all of `data`; raises whatever the library does.
+
+    >>> decompress(np.frombuffer(compress(b"hello", 1), np.uint8)).tobytes()
+    b'hello'
+    """
+    waiting = _decompressors()
+    try:
+        engine = waiting.pop()
+    except IndexError:
+        import zstandard
+
+        engine = zstandard.ZstdDecompressor()
+    held = engine.decompress(data, allow_extra_data=False)
+    # One that has failed is not used again.
+    waiting.append(engine)
+    return np.frombuffer(held, np.uint8)
+
+
+def compress(data: ByteArray | memoryview | bytes, level: int) -> bytes:
+    """Return bytes as one frame, which states its size."""
+    waiting = _compressors(level)
+    try:
+        engine = waiting.pop()
+    except IndexError:
+        import zstandard
+
+        engine = zstandard.ZstdCompressor(level)
+    made: bytes = engine.compress(data)
+    # One that has become large is let go: to make another takes little of the time that what made it large did.
+    if engine.memory_size() <= _KEPT_BYTES:
+        waiting.append(engine)
+    return made
+
+
+def error() -> type[Exception]:
+    """Return what `decompress` raises."""
+    from zstandard import ZstdError
+
+    return ZstdError
+
+
+@lru_cache(maxsize=1)
+def _decompressors() -> list[Any]:
+    return []
+
+
+@lru_cache(maxsize=32)
+def _compressors(level: int) -> list[Any]:
+    return []
