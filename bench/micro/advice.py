@@ -52,15 +52,13 @@ def models() -> Iterator[CostModel]:
 
 
 def error_percent(form: Form, selections: list[Selection], model: CostModel) -> float:
-    """Return how far the mean cost is from that of the planner's plans. What decoding takes is in no plan.
+    """Return how far the mean cost is from that of the planner's plans. What decoding and finding take is in no plan.
 
     Of compressed chunks that are objects of their own the planner does not know the sizes: there, both take them whole.
     """
     reads, shrink = reads_of(SHAPE, selections), SHRINK if form.shards or form.plain else Shrink()
     figures = figures_of(form, reads, ITEMSIZE, model, shrink, cold=0.0)
-    seconds = figures.seconds
-    if not form.plain:
-        seconds = seconds - model.decode_seconds(figures.chunks, figures.chunks * np.prod(form.chunks) * ITEMSIZE)
+    seconds = figures.seconds - figures.work_s
     plans = planned(form, SHAPE, ITEMSIZE, selections, model, shrink)
     if model.phi == inf:
         ours, theirs = reads.mean(figures.usd), np.mean([plan.usd for plan in plans])

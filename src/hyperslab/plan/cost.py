@@ -36,6 +36,9 @@ __all__ = ["Calls", "CostModel", "Estimate", "Fees", "FunctionModel"]
 _CHUNK_S = 3e-5
 _DECODED_BYTE_S = 1e-9
 _ENCODED_BYTE_S = 2.5e-9
+# What a store takes to find one more object, beyond a request for a range of one that it has just found: so long, or so
+# much of its latency, if that is less.
+_OBJECT_S, _OBJECT_SHARE = 4e-4, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +193,22 @@ class CostModel:
         No plan of a read can change that, so plans do not count it; another layout can.
         """
         return chunks * _CHUNK_S + nbytes * _DECODED_BYTE_S
+
+    def work_seconds(self, requests: Any, nbytes: Any, objects: Any, chunks: Any, decoded_bytes: Any) -> Any:
+        """What the work for a read adds to the seconds of its plan; less than nothing, where it goes on beside.
+
+        Finding different objects (profiles are measured on ranges of one), sending requests and decoding go on while
+        bytes of other requests are under way; what is done for the last of them does not. Plans count only requests,
+        and those as if nothing went on beside. No plan can change the rest; another layout can.
+        """
+        decoding = self.decode_seconds(chunks, decoded_bytes)
+        if self.mapped:
+            return decoding
+        sending = requests * self.profile.request_s
+        finding = (objects - 1) * min(_OBJECT_S, _OBJECT_SHARE * self.profile.latency_s)
+        work, last = decoding + finding + sending, 1.0 / np.maximum(requests, 1)
+        beside = (1.0 - last) * nbytes / self.profile.rate_of(requests)
+        return np.maximum(last * work, work - beside) - sending
 
     def encode_seconds(self, nbytes: Any) -> Any:
         """How long the client takes to compress so many bytes."""

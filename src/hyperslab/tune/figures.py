@@ -45,7 +45,10 @@ class Means:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Figures:
-    """What each read would take: an entry for each. `lookups` are of indexes; `cost` is what a search makes small."""
+    """What each read would take: an entry for each. `lookups` are of indexes; `cost` is what a search makes small.
+
+    `work_s` is the part of the seconds that plans do not count: decoding, finding objects, less what goes on beside.
+    """
 
     chunks: Floats
     requests: Floats
@@ -54,6 +57,7 @@ class Figures:
     seconds: Floats
     usd: Floats
     cost: Floats
+    work_s: Floats
 
     def means(self, reads: Reads, itemsize: int) -> Means:
         """Return the mean of everything over all reads."""
@@ -97,8 +101,12 @@ def figures_of(
         seconds = seconds + any_cold * np.maximum(asked, 0.0)
         usd = usd + np.asarray(model.usd(lookups, lookups * index_bytes), np.float64)
         nbytes = nbytes + lookups * index_bytes
-    seconds = seconds + (0.0 if form.plain else model.decode_seconds(chunks, chunks * prod(form.chunks) * itemsize))
-    return Figures(chunks, requests, nbytes, lookups, seconds, usd, _weighed(model, seconds, usd))
+    decoded = (0.0 if form.plain else 1.0) * chunks
+    work = model.work_seconds(
+        requests.astype(np.int64), nbytes, objects, decoded, decoded * prod(form.chunks) * itemsize
+    )
+    seconds = seconds + work
+    return Figures(chunks, requests, nbytes, lookups, seconds, usd, _weighed(model, seconds, usd), work)
 
 
 def _mapped(form: Form, reads: Reads, itemsize: int, model: CostModel) -> Figures:
@@ -107,7 +115,8 @@ def _mapped(form: Form, reads: Reads, itemsize: int, model: CostModel) -> Figure
     nbytes, requests = reads.cells * float(itemsize), chunks.astype(np.int64)
     seconds = np.asarray(model.seconds(requests, nbytes, nbytes / np.maximum(requests, 1)), np.float64)
     usd = np.asarray(model.usd(requests, nbytes), np.float64)
-    return Figures(chunks, chunks, nbytes, np.zeros(len(reads)), seconds, usd, _weighed(model, seconds, usd))
+    nothing = np.zeros(len(reads))
+    return Figures(chunks, chunks, nbytes, nothing, seconds, usd, _weighed(model, seconds, usd), nothing)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,6 +45,26 @@ def test_dollars():
     assert replace(MODEL, phi=inf).cost(2, 200, 150) == pytest.approx(6)
 
 
+def test_work_goes_on_beside_the_bytes_of_other_requests():
+    model = CostModel(Profile.named("s3"), PRICES)
+    decoding = model.decode_seconds(200, 1 << 24)
+    # Of one request, nothing goes on beside; of many with many bytes nearly all, and what plans count for sending, too.
+    assert model.work_seconds(1, 1 << 24, 1, 200, 1 << 24) == pytest.approx(decoding)
+    sending = 200 * model.profile.request_s
+    hidden = model.work_seconds(200, 1 << 30, 1, 200, 1 << 24)
+    assert hidden == pytest.approx((decoding + sending) / 200 - sending)
+    assert model.work_seconds(200, 0, 1, 200, 1 << 24) == pytest.approx(decoding)
+
+
+def test_different_objects_take_longer_to_find():
+    model = CostModel(Profile.named("s3"), PRICES)
+    one, many = (model.work_seconds(200, 0, objects, 0, 0) for objects in (1, 200))
+    assert many > one + 0.02
+    assert model.work_seconds(np.array([200]), np.array([0]), np.array([200]), 0, 0) == pytest.approx([many])
+    files = replace(model, mapped=True)
+    assert files.work_seconds(200, 0, 200, 7, 1000) == pytest.approx(files.decode_seconds(7, 1000))
+
+
 numbers = st.integers(1, 300)
 sizes = st.integers(0, 10**12)
 
