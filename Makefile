@@ -60,7 +60,7 @@ bench: $(VENV)/.peers  ## measure against other systems in a cloud on this machi
 bench-full: $(VENV)/.peers  ## the same with more data, queries and figures; takes far longer
 	@$(BIN)/python -m bench.peers.programme --scale full $(ARGS)
 
-bench-collections: $(VENV)/.test $(BIN)/redis-server  ## measure small arrays against TileDB, h5py, LMDB and shards, and plans against METIS
+bench-collections: $(VENV)/.test $(VENV)/.bench $(BIN)/redis-server  ## measure small arrays against TileDB, h5py, LMDB and shards, and plans against METIS and Mt-KaHyPar
 	@$(BIN)/python -m bench.collections $(ARGS)
 
 bench-stencil: $(VENV)/.test $(VENV)/.spark  ## measure functions over neighbours against Dask and Spark

@@ -48,8 +48,9 @@ class Collections(RuleBasedStateMachine):
         where=st.sampled_from(["memory", "file", "files as a network"]),
         cache=st.sampled_from([0, 1 << 20]),
         with_tier=st.booleans(),
+        at_once=st.booleans(),
     )
-    def begin(self, where, cache, with_tier):
+    def begin(self, where, cache, with_tier, at_once):
         self.folder = tempfile.TemporaryDirectory()
         self.session = hs.Session(cache_bytes=cache, retries=2)
         if where == "memory":
@@ -58,6 +59,8 @@ class Collections(RuleBasedStateMachine):
             store, path = LocalStore(self.folder.name), "c"
         self.faulty = FaultyStore(store)
         self.store, self.path = store if where == "file" else self.faulty, path
+        # Whether compiled loops read what is mapped.
+        self.mapped_s = float("inf") if at_once else -float("inf")
         self.stored: dict[str, int] = {}
         self.value = 0
         tier = open_tier(os.path.join(self.folder.name, "tier"), capacity_bytes=1 << 20)
@@ -68,7 +71,9 @@ class Collections(RuleBasedStateMachine):
         self.lost = [False, False]
 
     def open(self, mode):
-        return open_at("here", self.store, self.path, self.session, mode, self.guard)
+        opened = open_at("here", self.store, self.path, self.session, mode, self.guard)
+        opened._reader._mapped_s = self.mapped_s
+        return opened
 
     def fresh(self, name):
         self.value += 1

@@ -28,7 +28,8 @@ from hyperslab.collections.columns import Column, pack_column, unpack_column
 from hyperslab.collections.kinds import Kind, kind_of
 from hyperslab.errors import FormatError
 
-__all__ = ["DELETED", "KEYED", "MAX_BLOCK_BYTES", "MAX_ROWS", "Block", "Entry", "Row", "Spot", "pack_block"]
+__all__ = ["DELETED", "HEAD_BYTES", "KEYED", "MAX_BLOCK_BYTES", "MAX_ROWS", "ROW_BYTES", "Block", "Entry", "Row",
+           "Spot", "pack_block"]  # fmt: skip
 
 DELETED, KEYED = 1, 2
 MAX_ROWS = 4096
@@ -40,6 +41,7 @@ _HEAD = struct.Struct("<4s7I")
 _ROW = struct.Struct("<qqqIIIB3x")
 _PACK = struct.Struct(f"<{PACK_NAME_BYTES}sq")
 _NO_PACK = bytes(PACK_NAME_BYTES)
+HEAD_BYTES, ROW_BYTES = _HEAD.size, _ROW.size
 # Names are copied out of a block if they are short: slices of bytes are compared in half the time.
 _COPIED_BYTES = 1 << 13
 # Of an array: its id, pack, that one's size, where in it the array begins, its size, crc32c and flags.
@@ -145,10 +147,10 @@ class Block:
     """A block, read from a buffer that it shares memory with. Its checksum has been found to hold."""
 
     __slots__ = ("_columns", "_ends", "_fixed", "_heads", "_kinds", "_mask", "_names", "_packs", "_slots", "_tail",
-                 "_texts", "nbytes", "rows", "where")  # fmt: skip
+                 "_texts", "data", "nbytes", "rows", "where")  # fmt: skip
 
     def __init__(self, data: memoryview, where: str) -> None:
-        self.where, self.nbytes = where, len(data)
+        self.where, self.nbytes, self.data = where, len(data), data
         try:
             magic, rows, slots, packs, texts, heads, names, columns = _HEAD.unpack_from(data)
         except struct.error:
@@ -208,6 +210,27 @@ class Block:
             return None
         values = (packed, start, stop, found.dtype, found.shape, crc32c, number, name, pack_nbytes, bool(flags & KEYED))
         return _new_tuple(Entry, values)
+
+    def parts(self) -> tuple[int, int, int, int, int, int]:
+        """Return the rows, the mask of slots, where ends, slots and names begin, and the bytes of names."""
+        ends = _HEAD.size + len(self._fixed)
+        slots = ends + 4 * self.rows
+        names = self.nbytes - len(self._tail) - len(self._names)
+        return self.rows, self._mask, ends, slots, names, len(self._names)
+
+    def pack_list(self) -> list[tuple[str, int]]:
+        """Return the packs that rows refer to by their places: name and size."""
+        return self._packs
+
+    def kind_list(self) -> list[Kind | None]:
+        """Return the kinds that rows refer to by their places; None for one that cannot be."""
+        return [self._kind_or_none(place) for place in range(len(self._texts))]
+
+    def _kind_or_none(self, place: int) -> Kind | None:
+        try:
+            return self._kind(place)
+        except FormatError:
+            return None
 
     def is_deleted(self, row: int) -> bool:
         """Say whether a row only says that there is no array of its name any more."""

@@ -171,7 +171,10 @@ class Collection:
         method: Method | None = None,
         deadline: float | None = None,
     ) -> list[npt.NDArray[Any]]:
-        """Read several arrays by one plan, in the order of their names; options as for `Array.read`."""
+        """Read several arrays by one plan, in the order of their names; options as for `Array.read`.
+
+        Small arrays that are read together may share memory, up to 1 MiB: copy one that is to outlive the others.
+        """
         names = _listed(names)
         if phi is None and budget is None and method is None and deadline is None:
             return self._reader.read(self._index, names)

@@ -22,14 +22,15 @@ from hyperslab.execute.file import send_lookups
 from hyperslab.execute.run import Job
 from hyperslab.store import LocalStore, Mapped, Reply, Store
 
-__all__ = ["Index", "Located"]
+__all__ = ["Index", "Located", "Ways"]
 
 # A block and a row in it.
 Located = tuple[Block, int]
 # A segment, as its place among them, and a block of it.
 _Place = tuple[int, int]
-# The first names of groups of segments; of each group, if it is one segment, its separators and the blocks held of it.
-_Ways = tuple[list[bytes], list[tuple[list[bytes], dict[int, Block]] | None]]
+# The first names of groups of segments; of each group, if it is one segment, its separators, the blocks held of it, and
+# its place.
+Ways = tuple[list[bytes], list[tuple[list[bytes], dict[int, Block], int] | None]]
 
 # Segments of up to so many bytes are fetched whole.
 _SMALL_BYTES = 1 << 18
@@ -71,7 +72,7 @@ class Index:
         self.known: dict[str, Entry] = {}
         self._most_known = max(64, session.index_bytes // _ENTRY_BYTES)
         self._grouped: tuple[list[bytes], list[list[int]]] | None = None
-        self._ways: _Ways | None = None
+        self._ways: Ways | None = None
         # Of more names than can be kept at hand hardly one is asked for again: then blocks that are mapped do as well.
         rows = sum(segment.ref.rows for segment in self.segments)
         self.searched = isinstance(store, LocalStore) and rows > self._most_known
@@ -101,9 +102,8 @@ class Index:
 
     def _find_held(self, names: Iterable[str]) -> dict[str, Entry]:
         """Return entries that can be had at once: of names that only one segment can have, in a block that is held."""
-        self._look_at_files(range(len(self.segments)))
         found: dict[str, Entry] = {}
-        firsts, ways = self._ways or self._find_ways()
+        firsts, ways = self.ways()
         if not ways:
             return found
         for name in names:
@@ -122,28 +122,37 @@ class Index:
 
     def held(self, names: Iterable[str]) -> list[Entry | None] | None:
         """Return the entries of names, in their order, if all can be had at once; nothing is kept of them."""
-        self._look_at_files(range(len(self.segments)))
-        firsts, ways = self._ways or self._find_ways()
+        firsts, ways = self.ways()
         found = []
         try:
             for name in names:
                 text = name.encode()
-                separators, blocks = ways[bisect_right(firsts, text) - 1]  # type: ignore[misc]
+                separators, blocks, _ = ways[bisect_right(firsts, text) - 1]  # type: ignore[misc]
                 found.append(blocks[bisect_right(separators, text) - 1].take(text, name))
         except (AttributeError, IndexError, KeyError, TypeError, UnicodeEncodeError):
             # Several segments can have the name, its block is not held, or it is none.
             return None
         return found
 
-    def _find_ways(self) -> _Ways:
-        firsts, groups = self._groups()
-        tables, segments = self.tables(), self.segments
-        ways = [
-            (tables[places[0]].separators, segments[places[0]].blocks) if len(places) == 1 else None
-            for places in groups
-        ]  # fmt: skip
-        self._ways = firsts, ways
+    def ways(self) -> Ways:
+        """Return how names lead to blocks, as of now: another one than before if a file was written to."""
+        self._look_at_files(range(len(self.segments)))
+        if self._ways is None:
+            firsts, groups = self._groups()
+            tables, segments = self.tables(), self.segments
+            self._ways = (
+                firsts,
+                [
+                    (tables[places[0]].separators, segments[places[0]].blocks, places[0]) if len(places) == 1 else None
+                    for places in groups
+                ],
+            )
         return self._ways
+
+    @property
+    def most_blocks(self) -> int:
+        """How many blocks of a mapped segment are held: they are no memory of ours, but what leads there is."""
+        return max(16, self.session.index_bytes // (_BLOCK_BYTES * max(1, len(self.segments))))
 
     def locate(self, names: Collection[str]) -> dict[str, Located]:
         """Return where the entries of those names are that there are arrays of."""
@@ -321,9 +330,8 @@ class Index:
         if not isinstance(self.store, LocalStore):
             self.session.indexes.put(self._name(place, number), block, _BLOCK_BYTES + block.nbytes)
             return
-        # What is mapped is not memory of ours, but what leads there is.
         blocks = self.segments[place].blocks
-        if len(blocks) >= max(16, self.session.index_bytes // (_BLOCK_BYTES * len(self.segments))):
+        if len(blocks) >= self.most_blocks:
             blocks.clear()
         blocks[number] = block
 

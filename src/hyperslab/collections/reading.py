@@ -9,7 +9,8 @@ key/value tier are asked for there first; whatever the tier does not give is rea
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +29,14 @@ from hyperslab.layout.checksums import crc32c
 from hyperslab.selection import Selection, Span
 from hyperslab.store import LocalStore, Reply, Store
 
+if TYPE_CHECKING:
+    from hyperslab.collections.finding import Finder
+
 __all__ = ["ID_LIMIT", "Bytes", "PackReader", "check_whole"]
 
 Arrays = list[npt.NDArray[Any]]
 Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
 
 # Ids are below this, so that a log of reads, which takes a collection for a line of ids, can hold them.
 ID_LIMIT = (1 << 62) - 1
@@ -44,6 +49,10 @@ _MOST_PACKS = 1 << 16
 # at again: one look takes as long as reading two arrays.
 _MOST_VIEWS = 256
 _TRUST_S = 0.1
+# Loading compiled loops takes about so long. They are loaded when as much was spent without them; fewer arrays than
+# these are read as fast without.
+LOADING_S = 0.5
+_SEVERAL = 4
 
 _PLAIN_READ = Options()
 # What is left of a deadline when the tier has taken all of it.
@@ -69,17 +78,25 @@ class PackReader:
         self._spent: dict[str, float] = {}
         # Mapped packs, and when their files were last looked at.
         self._views: dict[str, tuple[float, memoryview]] = {}
+        # What has been spent on arrays of mapped packs; the compiled way to read these, once it pays to load it.
+        self._mapped_s = 0.0
+        self._finder: Finder | None = None
 
     def read(self, index: Index, names: Sequence[str], options: Options = _PLAIN_READ) -> Arrays:
         """Return the arrays of these names, in this order."""
         session, store = self.session, self.store
         session.check_open()
+        # As `read_packs` does: one more call would be felt by those who read small arrays one by one.
+        straight = isinstance(store, LocalStore) and options is _PLAIN_READ
+        straight = straight and session.account is None and session.sink is None
+        if straight and self._mapped_s >= LOADING_S and len(names) >= _SEVERAL and self.tier is None:
+            arrays = self._read_at_once(cast(LocalStore, store), index, names)
+            if arrays is not None:
+                return arrays
         entries = _entries(index, names)
         if self.tier is not None and (keyed := keyed_of(entries)):
             return self._read_tiered(self.tier, keyed, entries, options)
-        # As `read_packs` does: one more call would be felt by those who read small arrays one by one.
-        straight = isinstance(store, LocalStore) and options is _PLAIN_READ
-        if straight and session.account is None and session.sink is None:
+        if straight:
             return self._read_mapped(cast(LocalStore, store), entries, entries)
         return self._read_planned(entries, options, entries)
 
@@ -107,13 +124,32 @@ class PackReader:
         ledger.seconds = 0.0 if rest else time.perf_counter() - began
         self.session.metrics.add(ledger)
         if not rest and (recording.active is not None or self.store.record is not None):
-            self._record(entries, ledger, started_at, options.method)
+            self._record(_ids(entries), ledger, started_at, options.method)
         missing = {entry.id: (entry, array) for entry, array in zip(rest, packed, strict=True) if entry.id in keyed}
         if missing:
             tier.put_back(missing.values())
         tier.guard.tell(stacklevel=4)
         others = iter(packed)
         return [_held(entry, held[entry.id]) if entry.id in held else next(others) for entry in entries]
+
+    def _read_at_once(self, store: LocalStore, index: Index, names: Sequence[str]) -> Arrays | None:
+        """Read arrays by compiled loops; None where that is not possible, or something is not as usual."""
+        finder = self._finder
+        if finder is None or finder.index is not index:
+            found = _finder_class()
+            if found is None:
+                return None
+            finder = self._finder = found(index, partial(self._mapped, store))
+        started_at, began = time.time(), time.perf_counter()
+        taken = finder.read(names, began, began - _TRUST_S)
+        if taken is None:
+            return None
+        arrays, packs, nbytes, ids = taken
+        ledger = Ledger(1, packs, 0, nbytes, nbytes, seconds=time.perf_counter() - began)
+        self.session.metrics.add(ledger)
+        if recording.active is not None or store.record is not None:
+            self._record(ids, ledger, started_at, None)
+        return arrays
 
     def _read_mapped(self, store: LocalStore, entries: Sequence[Entry], told: Sequence[Entry]) -> Arrays:
         """Copy arrays out of mapped packs."""
@@ -132,20 +168,22 @@ class PackReader:
                 if at_hand is not None and at_hand[0] > since:
                     view = views[pack] = at_hand[1]
                 else:
-                    view = views[pack] = self._mapped(store, pack, pack_nbytes, began)
+                    view = views[pack] = self._mapped(store, pack, pack_nbytes)
             # Checked after it was copied: nobody can change it any more.
             array: npt.NDArray[Any] = ndarray(shape, dtype, bytearray(view[start:stop]))
             if checksum(array) != stored:  # type: ignore[arg-type,unused-ignore]
                 raise _damaged(entry, array)
             nbytes += stop - start
             arrays.append(array)
-        ledger = Ledger(1, len(views), 0, nbytes, nbytes, seconds=time.perf_counter() - began)
+        seconds = time.perf_counter() - began
+        self._mapped_s += seconds
+        ledger = Ledger(1, len(views), 0, nbytes, nbytes, seconds=seconds)
         self.session.metrics.add(ledger)
         if recording.active is not None or store.record is not None:
-            self._record(told, ledger, started_at, None)
+            self._record(_ids(told), ledger, started_at, None)
         return arrays
 
-    def _mapped(self, store: LocalStore, pack: str, nbytes: int, now: float) -> memoryview:
+    def _mapped(self, store: LocalStore, pack: str, nbytes: int) -> memoryview:
         """Return the bytes of a pack. Its file is never written to: it is enough to look at it now and then."""
         if not nbytes:
             return memoryview(b"")
@@ -159,7 +197,9 @@ class PackReader:
         view = mapped.bytes.data
         if len(self._views) >= _MOST_VIEWS:
             self._views.clear()
-        self._views[pack] = now, view
+            if self._finder is not None:
+                self._finder.forget()
+        self._views[pack] = time.perf_counter(), view
         return view
 
     def _read_planned(self, entries: Sequence[Entry], options: Options, told: Sequence[Entry]) -> Arrays:
@@ -174,7 +214,7 @@ class PackReader:
                 raise ConflictError(f"{error}; the collection was changed meanwhile: call refresh()") from error
             raise
         if recording.active is not None or self.store.record is not None:
-            self._record(told, ledger, started_at, options.method)
+            self._record(_ids(told), ledger, started_at, options.method)
         return _arrays(entries, found)
 
     def _check_large(self, entries: Iterable[Entry]) -> None:
@@ -213,12 +253,12 @@ class PackReader:
             return ConflictError(f"{key!r} is gone: the collection was changed and swept since; call refresh()")
         return IntegrityError(f"{key!r} is gone; the arrays in it cannot be read without it")
 
-    def _record(self, entries: Sequence[Entry], ledger: Ledger, started_at: float, method: str | None) -> None:
+    def _record(self, ids: Ints, ledger: Ledger, started_at: float, method: str | None) -> None:
         """Leave a record with those who record reads: to them a collection is one line of ids, and a read some."""
         told = recording.recorders(self.store.record) if self.session.recorded else ()
-        if not told or not entries:
+        if not told or not len(ids):
             return
-        ids = np.unique(np.array([entry.id for entry in entries], np.int64))
+        ids = np.unique(ids)
         every = -(-len(ids) // MOST_LISTED)
         more = (recording.new_numbers(1), 0, ledger.needed_bytes, None)
         row = (self.url, _LINE, Listed((Thinned(ids[::every], every),)), ledger, started_at, method, more)
@@ -262,6 +302,20 @@ class _Fetching:
             _cut(whole, entries, found)
             session.cache.put(_cache_key(reader.store, key), whole, whole.nbytes)
         return found, ledger
+
+
+@lru_cache(maxsize=1)
+def _finder_class() -> "type[Finder] | None":
+    """Return what reads arrays by compiled loops, None if there is no numba or the processor lacks something."""
+    try:
+        from hyperslab.collections import finding
+    except ImportError:
+        return None
+    return finding.Finder if finding.is_possible() else None
+
+
+def _ids(entries: Iterable[Entry]) -> Ints:
+    return np.array([entry.id for entry in entries], np.int64)
 
 
 def _cache_key(store: Store, key: str) -> tuple[str, str, str]:

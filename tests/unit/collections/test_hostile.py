@@ -41,9 +41,11 @@ def file_of(folder, kind):
 
 
 def opened(folder, session, how):
-    """Open a collection of files as such, or as over a network."""
-    if how == "mapped":
-        return collection(folder, session=session)
+    """Open a collection of files as such, to be read one by one or by compiled loops, or as over a network."""
+    if how != "asked":
+        c = collection(folder, session=session)
+        c._reader._mapped_s = float("inf") if how == "at once" else -float("inf")
+        return c
     return open_at(str(folder), FaultyStore(LocalStore(folder)), "", session)
 
 
@@ -56,7 +58,7 @@ def everything(c):
     return found
 
 
-@pytest.mark.parametrize("how", ["mapped", "asked"])
+@pytest.mark.parametrize("how", ["mapped", "at once", "asked"])
 @pytest.mark.parametrize("kind", ["collection.json", ".seg", ".pack"])
 def test_a_changed_byte_is_noticed_wherever_it_is(folder, session, kind, how):
     path = file_of(folder, kind)
@@ -75,7 +77,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(folder, session, kind, how):
         }
 
 
-@pytest.mark.parametrize("how", ["mapped", "asked"])
+@pytest.mark.parametrize("how", ["mapped", "at once", "asked"])
 @pytest.mark.parametrize("kind", ["collection.json", ".seg", ".pack"])
 def test_what_is_cut_off_is_noticed(folder, session, kind, how):
     path = file_of(folder, kind)
