@@ -14,6 +14,7 @@ kernels see a buffer without edges.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 from numbers import Number
 from typing import Any
@@ -63,6 +64,8 @@ class Boundaries:
         >>> Boundaries.of({1: "shrink"}, 2).sides[0][0].kind
         'nearest'
         """
+        if isinstance(given, str) and given in _KINDS:
+            return _everywhere(given, ndim)
         if isinstance(given, Boundaries):
             axes: list[Any] = list(given.sides)
         elif isinstance(given, Mapping):
@@ -177,6 +180,12 @@ def _is_held(value: Any, dtype: np.dtype) -> bool:
             return bool(np.asarray(value).dtype.kind != "c" and dtype.type(value) == value)
     except (OverflowError, ValueError):
         return False
+
+
+@cache
+def _everywhere(kind: str, ndim: int) -> Boundaries:
+    """Return the same boundary for all sides, kept: looking at what users may write takes a while."""
+    return Boundaries(((Side(kind), Side(kind)),) * ndim)
 
 
 def _named_axes(given: Mapping[int, Any], ndim: int) -> list[Any]:

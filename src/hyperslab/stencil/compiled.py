@@ -10,6 +10,7 @@ import types as python_types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from operator import mul
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numba.core.dispatcher import Dispatcher
 from hyperslab.errors import StencilError
 from hyperslab.execute.threads import on_threads
 from hyperslab.stencil.identity import constants_of
-from hyperslab.stencil.numba_types import driving
+from hyperslab.stencil.numba_types import driving, fetching
 from hyperslab.stencil.numba_types.cell import Strong, Table
 from hyperslab.stencil.numba_types.cell_functions import STRONG_NUMBERS
 from hyperslab.stencil.numba_types.shaping import StencilCompiler
@@ -65,7 +66,7 @@ class Compiled:
 
         errors = on_threads(run_part, parts, threads)
         # What was read beyond the halo is not what is there, so an error may come from that.
-        escape = self._escape(notes, inputs)
+        escape = self._escape(notes, inputs) if self.may_escape else None
         failed = next((part for part, error in enumerate(errors) if error is not None), None)
         if failed is None or escape is not None:
             return escape
@@ -97,8 +98,9 @@ class Compiled:
     def _table(self, inputs: Sequence[np.ndarray], outs: Sequence[np.ndarray], grid: tuple[int, ...]) -> np.ndarray:
         """Return the addresses, counts and distances that the code works with; see `driving` for their order."""
         ndim = self.reach.ndim
-        cells = [array[tuple(slice(b, None) for b in self.reach.before)] for array in inputs]
-        numbers = [array.__array_interface__["data"][0] for array in (*cells, *outs)]
+        numbers = [array.__array_interface__["data"][0] for array in (*inputs, *outs)]
+        for place, array in enumerate(inputs):
+            numbers[place] += sum(map(mul, self.reach.before, array.strides))
         numbers += grid[:-1]
         for array in inputs:
             numbers += array.strides[: ndim - 1]
@@ -205,12 +207,14 @@ def _driver(function: Any, stencils: Sequence[StencilType], stride: tuple[int, .
     """Return the loop over all cells of some planes, in numba's hands."""
     input_rows, output_rows = driving.input_rows(stencils, stride, outputs), driving.output_rows(stencils, outputs)
     cells_at, put = driving.cells_at(stencils, stride), driving.put()
+    fetch_ahead = fetching.fetch_ahead(stencils, stride)
 
     def drive(table, notes, plane, last_plane, line, last_line, column, last_column):  # type: ignore[no-untyped-def]
         for outer in range(plane, last_plane):
             for inner in range(line, last_line):
                 cells = input_rows(table, notes, outer, inner)
                 outs = output_rows(table, outer, inner)
+                fetch_ahead(cells, column, last_column)
                 for place in range(column, last_column):
                     put(outs, place, function(*cells_at(cells, place)))
 

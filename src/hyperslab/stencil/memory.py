@@ -156,7 +156,7 @@ def _inputs(arrays: Sequence[Any]) -> list[np.ndarray]:
     for array in found:
         if array.dtype.kind not in "biufc":
             raise InvalidInputError(f"an array holds {array.dtype}; a function over neighbours takes numbers")
-    native = [array.astype(array.dtype.newbyteorder("="), copy=False) for array in found]
+    native = [a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("=")) for a in found]
     return [array if _fits(array) else np.require(array, requirements=["C", "A"]) for array in native]
 
 

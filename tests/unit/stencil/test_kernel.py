@@ -337,3 +337,24 @@ def test_calls_from_several_threads_at_once():
         thread.join()
     for array, out in zip(inputs, outs, strict=True):
         np.testing.assert_array_equal(out, array[:-2] + array[2:])
+
+
+def test_short_rows_are_asked_for_ahead_and_long_runs_are_not():
+    """Processors foresee a long run by themselves; an array without rows is one."""
+    from hyperslab.stencil.compiled import compile_function
+
+    def code_of(function, ndim):
+        reach = Reach.zero(ndim)
+        made = compile_function(function, [np.dtype("float32")], reach, False, (1,) * ndim, reach)
+        return next(iter(made.code.inspect_llvm().values()))
+
+    assert "llvm.prefetch" in code_of(lambda s: s(0, 0, 1) - s(-1, 0, 0), 3)
+    assert "llvm.prefetch" not in code_of(lambda s: s(1) - s(-1), 1)
+
+
+def test_rows_that_are_asked_for_may_lie_beyond_the_end():
+    cells = np.arange(5 * 3 * 7, dtype="float32").reshape(5, 3, 7)
+    kernel = compile_kernel(lambda s: s(0, 0, 0) + s(3, 1, 2), ["float32"], 3)
+    out = np.empty((2, 2, 5), "float32")
+    assert kernel.compute([cells], [out], (0, 0, 0)) is None
+    np.testing.assert_array_equal(out, cells[:2, :2, :5] + cells[3:, 1:, 2:])
