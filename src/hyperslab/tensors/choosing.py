@@ -20,10 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.execute.threads import on_threads, processors
 from hyperslab.selection import Box, Points, parse
 from hyperslab.tensors import layouts
 from hyperslab.tensors.layouts.axes import fold, folded_box
-from hyperslab.tensors.layouts.bsgs import SYMBOLS, densities, inner_strides, slab_starts
+from hyperslab.tensors.layouts.blocks import SYMBOLS, densities
+from hyperslab.tensors.layouts.bsgs import cut_cells
 from hyperslab.tensors.layouts.ftsf import chunk_of
 from hyperslab.tensors.values import Coo, bounding_box, coo_of_dense
 
@@ -158,10 +160,8 @@ class _Sample:
         """Return how many bits a cell takes, without its value: the entropy of distances, and a share of its row."""
         from hyperslab.tensors.layouts import kernels
 
-        grid = np.array([-(-n // b) for n, b in zip(self.shape, block, strict=True)])
         codes = np.zeros(self.run.shape[1], np.uint16)
-        slabs, strides = slab_starts(self.run[0], block[0]), inner_strides(block, inner)
-        places, codes, _, numbers, starts = kernels.cut_cells(self.run, codes, slabs, grid, np.array(block), strides, 1)
+        places, codes, _, numbers, starts = cut_cells(self.shape, self.run, codes, block, inner, 1)
         _, table_of = np.unique(densities(prod(block), np.diff(starts), 2), return_inverse=True)
         counts = np.zeros((table_of.max() + 1, SYMBOLS), np.int64)
         kernels.count_symbols(places, codes, starts, table_of, 1, counts)
@@ -209,6 +209,8 @@ def choose_block(tensor: Coo, reads: Sequence[Box] | None = None) -> tuple[tuple
     sample = _Sample(shape, run, spread, tensor.nnz, tuple(reads or ()))
     block = _first_block(shape, tensor.nnz)
     axes = range(len(shape))
+    if not _can_be_tried(shape, block):
+        return block, tuple(axes)
     orders = [(*(k for k in axes if k != last), last) for last in axes]
     inner = min(orders, key=lambda order: (sample.bits(block, order), order))
     best = sample.score(block, inner)
@@ -216,7 +218,8 @@ def choose_block(tensor: Coo, reads: Sequence[Box] | None = None) -> tuple[tuple
     for _ in range(_MOST_MOVES):
         moves = [move for move in _moves(shape, block) if move not in tried]
         tried.update(moves)
-        scored = [(sample.score(move, inner), move) for move in moves]
+        scores = on_threads(lambda move: sample.score(moves[move], inner), len(moves), processors())  # noqa: B023
+        scored = [*zip(scores, moves, strict=True)]
         if not scored or min(scored)[0] >= best:
             break
         best, block = min(scored)
@@ -239,7 +242,12 @@ def _moves(shape: tuple[int, ...], block: tuple[int, ...]) -> list[tuple[int, ..
     for axis, (n, b) in enumerate(zip(shape, block, strict=True)):
         sizes = {min(n, 2 * b), *(_shorter(n, b, parts) for parts in (2, 4, 8, 16))} - {b}
         moves += [(*block[:axis], size, *block[axis + 1 :]) for size in sorted(sizes)]
-    return [move for move in moves if prod(move) <= _MOST_VOLUME]
+    return [move for move in moves if prod(move) <= _MOST_VOLUME and _can_be_tried(shape, move)]
+
+
+def _can_be_tried(shape: tuple[int, ...], block: tuple[int, ...]) -> bool:
+    """Whether the cells of all blocks can be counted by numbers that a bit is added to."""
+    return prod(-(-n // b) * b for n, b in zip(shape, block, strict=True)) < 1 << 62
 
 
 def _shorter(n: int, side: int, parts: int) -> int:

@@ -24,6 +24,8 @@ __all__ = ["TOKEN", "DataFile", "Log", "Version", "fetch_parts", "read_log", "re
 # What a commit of ours is told by, beside its other information.
 TOKEN = "hyperslab.token"
 
+# What some editors write before a text in UTF-8.
+_MARK = b"\xef\xbb\xbf"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10}))?\.parquet")
 # Features of tables that decide what their files mean.
@@ -230,7 +232,12 @@ def _parse(key: str, data: memoryview) -> list[dict[str, Any]]:
     try:
         if key.endswith(".parquet"):
             return _checkpoint(data)
-        return [json.loads(line) for line in bytes(data).splitlines() if line.strip()]
+        # One list of them all is parsed in half the time.
+        lines = [line for line in bytes(data).removeprefix(_MARK).splitlines() if line.strip()]
+        actions: list[dict[str, Any]] = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(actions) != len(lines) or not all([isinstance(action, dict) for action in actions]):
+            raise ValueError("it has not one action in each line")
+        return actions
     except (ValueError, RecursionError, OSError) as error:
         raise MetadataError(f"{key!r} is no part of a Delta table's log: {error}") from None
 

@@ -131,9 +131,10 @@ class Rows:
             return parts[0]
         parts = [part for part in parts if len(part)] or list(parts[:1])
         names = parts[0].numbers if parts else ()
-        held = [part.data[part.starts.min(initial=0) : part.stops.max(initial=0)] for part in parts]
+        lows = [int(part.starts.min()) if len(part) else 0 for part in parts]
+        held = [part.data[low : part.stops.max(initial=0)] for low, part in zip(lows, parts, strict=True)]
         moves = np.cumsum([0, *map(len, held)])[:-1].tolist() if held else []
-        moves = [to - int(part.starts.min(initial=0)) for to, part in zip(moves, parts, strict=True)]
+        moves = [to - low for to, low in zip(moves, lows, strict=True)]
         none = np.empty(0, np.int64)
         return Rows(
             {name: np.concatenate([part.column(name) for part in parts]) for name in names},
@@ -198,31 +199,36 @@ def ints_of_column(table: pa.Table, name: str) -> Ints:
 def row_checksums(numbers: Sequence[Ints], data: Bytes, starts: Ints, stops: Ints) -> Ints:
     """Return the checksum of each row: of its whole numbers, as 8 bytes each, and then of its payload."""
     rows = len(starts)
-    heads = np.ascontiguousarray(np.array(numbers, "<i8").reshape(len(numbers), rows).T)
-    head_bytes = heads.view(np.uint8).reshape(rows, 8 * len(numbers))
+    heads = np.array(numbers, "<i8").reshape(len(numbers), rows)
     nbytes = int((stops - starts).sum())
     if rows and nbytes // rows < _SHORT_BYTES:
-        from hyperslab.tensors.layouts import kernels
-
-        data = data.view()
-        data.flags.writeable = False
-        threads = processors()
-        parts = max(1, min(threads, rows, nbytes // _BYTES_FOR_THREADS))
-        edges = [rows * part // parts for part in range(parts + 1)]
-
-        def sums(part: int) -> Ints:
-            some = slice(edges[part], edges[part + 1])
-            return np.asarray(
-                kernels.checksums(head_bytes[some], data, starts[some], stops[some], kernels.CHECKSUM_TABLES)
-            )
-
-        return np.concatenate(on_threads(sums, parts, threads))
+        return _short_checksums(heads, data, starts, stops, nbytes)
+    head_bytes = np.ascontiguousarray(heads.T).view(np.uint8).reshape(rows, 8 * len(numbers))
     import google_crc32c
 
     found = np.empty(rows, np.int64)
     for row in range(rows):
         # The extension takes arrays, also read-only ones, without a copy.
         found[row] = google_crc32c.extend(crc32c(head_bytes[row]), data[starts[row] : stops[row]])
+    return found
+
+
+def _short_checksums(heads: Ints, data: Bytes, starts: Ints, stops: Ints, nbytes: int) -> Ints:
+    from hyperslab.tensors.layouts import unpacking
+
+    rows, threads = len(starts), processors()
+    found = np.empty(rows, np.int64)
+    numbers = np.concatenate([heads, found[None]])
+    data = data.view()
+    data.flags.writeable = False
+    parts = max(1, min(threads, rows, nbytes // _BYTES_FOR_THREADS))
+    edges = [rows * part // parts for part in range(parts + 1)]
+
+    def sum_up(part: int) -> None:
+        low, high = edges[part], edges[part + 1]
+        unpacking.checksums(numbers, data, starts, stops, low, high, unpacking.CHECKSUM_TABLES, found[low:])
+
+    on_threads(sum_up, parts, threads)
     return found
 
 

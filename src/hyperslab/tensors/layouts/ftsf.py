@@ -188,30 +188,37 @@ def _put_rows(out: Any, header: Header, grid: _Grid, rows: Rows, box: Box) -> It
     chunks = np.ravel_multi_index(tuple(places), grid.merged) if grid.merged else places[0]
     if (nbytes != grid.sizes(chunks) * header.dtype.itemsize).any():
         raise IntegrityError(f"a chunk of tensor {header.id!r} has another length than its place asks for")
-    for chunk, start, stop in zip(chunks.tolist(), rows.starts.tolist(), rows.stops.tolist(), strict=True):
-        if _put(out, header, grid, chunk, rows.data[start:stop], box):
+    if not grid.cut:
+        # The only chunk is all of the tensor: a row of one.
+        out, box = out[None], Box((0, *box.start), (1, *box.stop))
+    axes = np.unravel_index(chunks, grid.counts or (1,))
+    *outer, first = [column.tolist() for column in (*axes[:-1], axes[-1] * grid.rows)]
+    part = _Part(grid, box)
+    for chunk, start, stop, low, *at in zip(chunks.tolist(), rows.starts.tolist(), rows.stops.tolist(), first, *outer,
+                                            strict=True):  # fmt: skip
+        met = part.of(at, low)
+        if met is not None:
+            target, source = met
+            out[target] = rows.data[start:stop].view(header.dtype).reshape(part.shape)[source]
             yield chunk
 
 
-def _put(out: Any, header: Header, grid: _Grid, chunk: int, data: Any, box: Box) -> bool:
-    """Copy the part of a chunk that is in the box; tell whether there is one."""
-    shape, cut = header.shape, grid.cut
-    place = np.unravel_index(chunk, grid.counts) if grid.counts else ()
-    start = [int(n) for n in place]
-    sizes = [1] * len(start)
-    if cut:
-        start[-1] *= grid.rows
-        sizes[-1] = min(grid.rows, shape[cut - 1] - start[-1])
-    lows = (*start, *(0 for _ in shape[cut:]))
-    held = Box(lows, (*(a + n for a, n in zip(start, sizes, strict=True)), *shape[cut:]))
-    met = held.intersect(box)
-    if not met.size:
-        return False
-    cells = data.view(header.dtype).reshape(held.shape)
-    source = tuple(slice(a - o, b - o) for a, b, o in zip(met.start, met.stop, held.start, strict=True))
-    target = tuple(slice(a - o, b - o) for a, b, o in zip(met.start, met.stop, box.start, strict=True))
-    out[target] = cells[source]
-    return True
+class _Part:
+    """What of a chunk is in a box, and where: along the whole axes it is the same for all chunks."""
+
+    def __init__(self, grid: _Grid, box: Box) -> None:
+        last = len(box.start) - (len(grid.shape) - grid.cut) - 1
+        self.start, self.counts, self.rows = box.start[:last], box.shape[:last], grid.rows
+        self.low, self.high, self.inner = box.start[last], box.stop[last], box.slices[last + 1 :]
+        self.shape = (-1, *grid.shape[grid.cut :])
+
+    def of(self, at: list[int], first: int) -> tuple[Any, Any] | None:
+        """Return where cells are in the box and in the chunk, for one whose first row is given; None if nowhere."""
+        outer = [place - low for place, low in zip(at, self.start, strict=True)]
+        low, high = max(first, self.low), min(first + self.rows, self.high)
+        if low >= high or not all([0 <= place < count for place, count in zip(outer, self.counts, strict=True)]):
+            return None
+        return (*outer, slice(low - self.low, high - self.low)), (slice(low - first, high - first), *self.inner)
 
 
 def _grid_of(header: Header) -> _Grid:
