@@ -74,7 +74,8 @@ def _run(name: str, kind: str, steps: int) -> dict[str, float] | None:
         return None
     source = stored(kind, steps)
     with tempfile.TemporaryDirectory(dir=folder()) as place:
-        command = [python, __file__, "--run", name, str(source), place + "/out.zarr"]
+        # Not with this folder before all others: `collections` in it is not the one of Python.
+        command = [python, "-P", __file__, "--run", name, str(source), place + "/out.zarr"]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode:
             last = done.stderr.strip().splitlines()[-1:] or ["no reason given"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Timing", "check_equal", "each_key", "race", "seconds_text"]
+__all__ = ["Call", "Timing", "check_equal", "each_key", "race", "seconds_text"]
 
 Call = Callable[[], Any]
 

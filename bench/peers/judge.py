@@ -29,7 +29,7 @@ def judged(result: Mapping[str, Any]) -> Iterator[Figure]:
     for where, cell in cells.items():
         if where[0] in outside:
             yield from _cheap(where, cell)
-    yield from _near_the_best([*result["reads"], *result.get("repeats", ())])
+    yield from _near_the_best(result["reads"])
 
 
 def _bytes(where: Where, cell: Sequence[Summary]) -> Iterator[Figure]:

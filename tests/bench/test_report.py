@@ -32,6 +32,7 @@ HEADINGS = (
     "Figure 10", "Figure 11", "Figure 12a", "Figures 12b and 12c", "What failed", "Every figure",
 )  # fmt: skip
 VOID = {"meta", "path", "rect", "br"}
+SWEEPS = ("phi", "chunk_sizes", "lines", "planning")
 
 
 def invented(seed: int = 7) -> dict:
@@ -249,7 +250,7 @@ def test_same_file_gives_the_same_page(whole, page, tmp_path):
 
 
 def test_sections_that_were_not_measured_say_what_makes_them(whole, tmp_path):
-    quick = {name: value for name, value in whole.items() if name not in ("phi", "chunk_sizes", "lines", "planning")}
+    quick = {name: value for name, value in whole.items() if name not in SWEEPS}
     text = "".join(checked(written(quick, tmp_path)).itertext())
     assert text.count("Not in this file; make bench-full makes it.") == 4
     empty = "".join(checked(written({}, tmp_path)).itertext())
@@ -300,8 +301,18 @@ def test_reads_that_we_failed_are_lost(whole):
     assert "we failed" in markdown(result)
 
 
+def test_markdown_has_a_table_for_each_thing_that_was_varied(failing):
+    _, _, text = markdown(failing).partition("### One thing varied at a time\n")
+    text, _, _ = text.partition("### ")
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert sum(line.startswith("| --- ") for line in rows) == 1 + 3 + 2 + 1  # phi, chunks, lines, planning
+    assert sum(" φ |" in line for line in rows) == 1
+    assert sum(line.count("failed") for line in rows) == 2
+    assert "nan" not in text
+
+
 def test_markdown_has_a_row_for_every_system(failing):
-    text = markdown(failing)
+    text = markdown({name: rows for name, rows in failing.items() if name not in SWEEPS})
     assert text.count("### ") == len(PRESETS) + 1
     for title in TITLES.values():
         assert text.count(f"| {title}, same |") == 3 * len(PRESETS)

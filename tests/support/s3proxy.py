@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Literal
 from urllib.parse import unquote
+from weakref import WeakSet
 
 from support.fake_s3 import Answer, FakeS3, error_answer
 
@@ -109,6 +110,7 @@ class S3Proxy:
         self.connections = 0
         self._idle: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
         self._tasks: set[asyncio.Task[None]] = set()
+        self._accepted: WeakSet[asyncio.StreamWriter] = WeakSet()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="s3proxy", daemon=True)
 
@@ -148,20 +150,28 @@ class S3Proxy:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
 
     async def _shut(self) -> None:
+        # Those who have just connected begin first: one that never began, or that finds the server closed, would leave
+        # its socket open. Nobody else is let in.
+        for socket in self._server.sockets:
+            self._loop.remove_reader(socket.fileno())
+        while asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.sleep(0.01)
+            for task in list(self._tasks):
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
         self._server.close()
-        # Those who have just connected begin first: one that never began would leave its socket open.
-        await asyncio.sleep(0.01)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
         for _, writer in self._idle:
             writer.close()
+        # Those that wait for a client to take what was sent, as well.
+        for writer in self._accepted:
+            writer.transport.abort()
         await asyncio.sleep(0.01)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._accepted.add(writer)
         self.connections += 1
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):

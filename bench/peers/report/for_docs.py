@@ -6,6 +6,7 @@ from typing import Any
 from bench.peers.report.looks import Looks
 from bench.peers.report.summary import RULES, Loss, Summary, losses, of_result, our_name
 from bench.peers.report.svg import number
+from bench.peers.report.sweeps_for_docs import sweep_tables
 from hyperslab.plan.phrases import say_bytes
 from hyperslab.plan.render import printable
 
@@ -18,7 +19,7 @@ _MEASURE_WORDS = {"per_minute": "queries per minute", "per_dollar": "queries per
 def markdown(result: Mapping[str, Any]) -> str:
     """Return tables of systems by workloads: queries per minute, dollars per million queries, bytes of a query.
 
-    The best of each column is bold.
+    The best of each column is bold. Tables of the sweeps follow, if there were any.
     """
     looks, ours = Looks(result), our_name(result)
     summaries = of_result(result)
@@ -35,6 +36,8 @@ def markdown(result: Mapping[str, Any]) -> str:
             "Bytes of a query:",
             _table(here, looks, lambda each: each.bytes, lambda value: say_bytes(round(value)), most=False),
         ]
+    if varied := [*sweep_tables(result, looks)]:
+        parts += ["### One thing varied at a time", *varied]
     parts += ["### Where we lose", *_lost(losses(summaries, ours), looks)]
     return "\n\n".join(parts) + "\n"
 

@@ -16,12 +16,12 @@ from hyperslab.plan import Plan
 
 __all__ = ["System"]
 
-# What suits each dataset's reads. Any part of a plain chunk can be read, so that one of whole columns is a run of bytes
-# for those, for some of its rows, and nearly so for a box. Rows and tiles compress well together.
+# What suits each dataset's reads. Small chunks in large shards: those of a row of them lie side by side, so that rows
+# are one request for each shard, and a box or some columns bring little that was not asked for.
 _BEST: dict[str, dict[str, Any]] = {
-    "grid": {"layout": "plain", "chunks": (16384, 256)},
-    "bert": {"chunks": (256, 512), "shards": (8192, 512), "shuffle": True},
-    "camera": {"chunks": (3, 96, 128), "shards": (3, 2880, 3840)},
+    "grid": {"chunks": (64, 64), "shards": (2048, 2048), "compressor": None},
+    "bert": {"chunks": (16, 512), "shards": (8192, 512), "shuffle": True},
+    "camera": {"chunks": (1, 96, 128), "shards": (3, 2880, 3840)},
 }
 
 
@@ -33,8 +33,8 @@ class System:
     layouts: ClassVar[dict[str, str]] = {
         "same": "plain chunks of 16 MB, each an object",
         "default": "what hs.save does unasked: zstd, 64 KiB chunks in shards of 16 MiB, checksums",
-        "best": "grid: plain chunks of 256 whole columns, each an object; bert: zstd of shuffled bytes, 256 rows in "
-        "shards of 8192; camera: zstd, tiles of 3 × 96 × 128 in a shard for each picture",
+        "best": "grid: 64 × 64 in shards of 2048 × 2048, not compressed, as random numbers cannot be; bert: zstd of "
+        "shuffled bytes, 16 rows in shards of 8192; camera: zstd, tiles of 96 × 128 in a shard for each picture",
     }
 
     def __init__(self) -> None:

@@ -1,0 +1,1 @@
+"""Advised layouts against automatic chunks; run by `python -m bench.layouts`."""
