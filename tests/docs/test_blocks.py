@@ -111,6 +111,7 @@ def run_page(markdown: str, page: str) -> None:
             run_block(block, page, namespace, expected_output(markdown, block, following))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_of_page_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

@@ -88,12 +88,13 @@ def test_every_picture_is_drawn_by_the_script_and_shown() -> None:
     assert {path.name for path in (DOCS / "pictures").iterdir()} == drawn == shown
 
 
+@pytest.mark.timeout(600)
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     for needed in ("sphinx", "myst_parser", "furo"):
         pytest.importorskip(needed)
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", "-d", str(tmp_path / "trees")]
     done = subprocess.run(
-        [*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True, timeout=100, check=False
+        [*command, str(DOCS), str(tmp_path / "site")], capture_output=True, text=True, timeout=500, check=False
     )
     assert done.returncode == 0, done.stderr
     assert not done.stderr

@@ -20,7 +20,18 @@ import pytest
 from support.calling import KEY
 from support.fake_function import FakeFunction, failing, header_of, repacked, with_header
 from support.forking import in_child
-from support.hostile import array_at, bound_to, connections_to, fast, left_behind, options_for, put, sent, wait_until
+from support.hostile import (
+    array_at,
+    bound_to,
+    connections_to,
+    fast,
+    left_behind,
+    options_for,
+    put,
+    sent,
+    settled,
+    wait_until,
+)
 from support.s3proxy import Rule, S3Proxy
 
 import hyperslab as hs
@@ -182,7 +193,7 @@ def test_what_fails_is_fetched(fake_s3, function, fault):
     number = list(FAULTS).index(fault)
     layout, method = LAYOUTS[number % 3], (None, "call")[number % 2]
     put(fake_s3, "a", DATA, CHUNKS, layout)
-    with session_of(function, timeout_s=1 if "hangs" in fault else 10) as session:
+    with session_of(function, timeout_s=4 if "hangs" in fault else 30) as session:
         array = array_at(fake_s3, "a", session)
         before = session.metrics.snapshot()
         FAULTS[fault](function)
@@ -313,13 +324,13 @@ def test_damaged_data_is_told_by_the_reader_itself(fake_s3, function):
 
 
 class Time:
-    """A clock that can be put forward."""
+    """A clock that goes on when it is put forward, and only then."""
 
     def __init__(self) -> None:
-        self.ahead_s = 0.0
+        self.began_s, self.ahead_s = time.monotonic(), 0.0
 
     def monotonic(self) -> float:
-        return time.monotonic() + self.ahead_s
+        return self.began_s + self.ahead_s
 
 
 @pytest.fixture
@@ -520,25 +531,25 @@ def test_a_deadline_shorter_than_the_function_hangs(fake_s3, function, method):
         started = time.monotonic()
         with pytest.raises(DeadlineError, match=r"deadline of 0\.3 s"):
             array.read(BOX, method=method, deadline=0.3)
-        assert time.monotonic() - started < 2
+        assert time.monotonic() - started < 30
         assert not fake_s3.log
         assert tasks_of(session) == 0
         assert wait_until(lambda: connections_to(function.port) == 0)
         function.rules.clear()
-        assert np.array_equal(array.read(BOX, method=method, deadline=20), DATA[BOX])
+        assert np.array_equal(array.read(BOX, method=method, deadline=60), DATA[BOX])
 
 
 @pytest.mark.usefixtures("quiet")
 def test_a_deadline_holds_for_calls_and_what_comes_instead(fake_s3, function):
     put(fake_s3, "a", DATA, CHUNKS)
-    with session_of(function, timeout_s=0.2) as session:
-        array = array_at(fake_s3, "a", session)
+    with fast() as patient, session_of(function, timeout_s=0.2, retries=1000) as session:
+        array = bound_to(session, array_at(fake_s3, "a", patient))
         function.rules.append(Rule("stall", method="POST"))
         fake_s3.rules.append(Rule("stall"))
         started = time.monotonic()
         with pytest.raises(DeadlineError):
-            array.read(BOX, method="call", deadline=0.6)
-        assert time.monotonic() - started < 2.5
+            array.read(BOX, method="call", deadline=2.0)
+        assert time.monotonic() - started < 30
         assert fake_s3.log
         assert tasks_of(session) == 0
 
@@ -574,12 +585,11 @@ def test_cancelling_an_aread_cancels_its_calls(fake_s3, function):
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-        asyncio.run(asyncio.wait_for(main(), 5))
-        assert tasks_of(session) == 0
+        asyncio.run(asyncio.wait_for(main(), 50))
+        assert wait_until(lambda: tasks_of(session) == 0)
         assert wait_until(lambda: connections_to(function.port) == 0)
-        seen = len(function.log), len(fake_s3.log)
-        time.sleep(0.2)
-        assert (len(function.log), len(fake_s3.log)) == seen
+        assert settled(function.log)
+        assert not fake_s3.log
         function.rules.clear()
         assert np.array_equal(array.read(BOX, method="call"), DATA[BOX])
 
@@ -618,9 +628,9 @@ def test_an_interrupt_in_the_middle_of_a_call(fake_s3, function):
     )
     try:
         assert program.stdout.readline().strip() == "opened"
-        assert wait_until(lambda: function.log, 10)
+        assert wait_until(lambda: function.log)
         program.send_signal(signal.SIGINT)
-        out, error = program.communicate(timeout=10)
+        out, error = program.communicate(timeout=50)
     finally:
         program.kill()
         program.communicate()
@@ -667,7 +677,7 @@ def test_closing_a_session_under_a_call(fake_s3, function):
             with pytest.raises(InvalidInputError, match="closed"):
                 await task
 
-        asyncio.run(asyncio.wait_for(main(), 10))
+        asyncio.run(asyncio.wait_for(main(), 50))
         assert wait_until(lambda: connections_to(function.port) == 0)
         gc.collect()
 

@@ -165,7 +165,7 @@ def test_killed_while_a_plan_is_applied(server, c):
     assert all(entry.keyed for entry in c.entries(NAMES))
     assert all(np.array_equal(a, ARRAYS[n]) for n, a in zip(NAMES, c.read_many(NAMES), strict=True))
     server.start()
-    time.sleep(0.2)
+    until(lambda: not c.tier.guard.is_resting())
     c.apply(plan_of(c, [NAMES[::-1]], keyed=NAMES))
     assert len(list(c.tier.keys())) == len(NAMES)
 

@@ -12,12 +12,24 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.hostile import array_at, bound_to, connections_to, encode, fast, left_behind, options_for, put, wait_until
+from support.hostile import (
+    array_at,
+    bound_to,
+    connections_to,
+    encode,
+    fast,
+    left_behind,
+    options_for,
+    put,
+    settled,
+    wait_until,
+)
 from support.s3proxy import Rule
 
 import hyperslab as hs
 from hyperslab.errors import BudgetError, DeadlineError, HyperslabError, InvalidInputError, StoreError
 from hyperslab.execute import local
+from hyperslab.execute.clock import Clock
 from hyperslab.layout.codecs import ChunkDecoder
 
 DATA = np.arange(4096, dtype="i4").reshape(64, 64)
@@ -43,10 +55,7 @@ def tasks_of(session: hs.Session) -> int:
 
 def assert_quiet(proxy) -> None:
     """No request comes any more; what was on its way may still arrive."""
-    time.sleep(0.2)
-    seen = len(proxy.log)
-    time.sleep(0.2)
-    assert len(proxy.log) == seen
+    assert settled(proxy.log)
 
 
 def on_disk(folder: Path, data: np.ndarray, chunks: tuple[int, ...], layout: str) -> Path:
@@ -57,14 +66,19 @@ def on_disk(folder: Path, data: np.ndarray, chunks: tuple[int, ...], layout: str
     return folder / "a"
 
 
+class Begun(list):
+    """The keys of chunks whose decoding has begun; each takes that long."""
+
+    takes_s = 0.05
+
+
 @pytest.fixture
 def slow_decode(monkeypatch):
-    """Every chunk takes 50 ms to decode."""
-    quick, begun = ChunkDecoder.decode, []
+    quick, begun = ChunkDecoder.decode, Begun()
 
     def decode(self, data, key):
         begun.append(key)
-        time.sleep(0.05)
+        time.sleep(begun.takes_s)
         return quick(self, data, key)
 
     monkeypatch.setattr(ChunkDecoder, "decode", decode)
@@ -86,7 +100,7 @@ def test_a_deadline_on_a_stalled_store(fake_s3, layout, rule):
         started = time.monotonic()
         with pytest.raises(DeadlineError, match=r"deadline of 0\.3 s"):
             array.read(deadline=0.3)
-        assert 0.28 < time.monotonic() - started < 1.5
+        assert 0.28 < time.monotonic() - started < 30  # and not the timeout of a request
         assert tasks_of(session) == 0
         assert wait_until(lambda: connections_to(fake_s3.port) <= idle)
         fake_s3.rules.clear()
@@ -97,12 +111,11 @@ def test_a_deadline_holds_for_lookups_and_data_together(fake_s3):
     put(fake_s3, "a", DATA, CHUNKS, "shards")
     with fast() as session:
         array = array_at(fake_s3, "a", session)
-        fake_s3.latency_s = 0.3
-        started = time.monotonic()
+        fake_s3.latency_s = 1.0
+        # Enough for either of them.
         with pytest.raises(DeadlineError):
-            array.read(np.s_[:1, :1], method="fetch", deadline=0.45)
-        assert time.monotonic() - started < 1.2
-        assert len(fake_s3.log) >= 1
+            array.read(np.s_[:1, :1], method="fetch", deadline=1.5)
+        assert wait_until(lambda: fake_s3.log)
 
 
 def test_a_deadline_holds_while_retrying(fake_s3):
@@ -113,7 +126,7 @@ def test_a_deadline_holds_while_retrying(fake_s3):
         started = time.monotonic()
         with pytest.raises(DeadlineError):
             array.read(deadline=0.5)
-        assert time.monotonic() - started < 1.5
+        assert time.monotonic() - started < 30  # its retries would take minutes
         assert_quiet(fake_s3)
 
 
@@ -127,8 +140,12 @@ def test_a_deadline_while_decoding(fake_s3, slow_decode):
     put(fake_s3, "a", DATA, CHUNKS, "zstd")
     with fast() as session:
         array = array_at(fake_s3, "a", session)
-        with pytest.raises(DeadlineError):
-            array.read(deadline=0.2)
+        for slower in (1, 4, 16):
+            slow_decode.takes_s = 0.05 * slower
+            with pytest.raises(DeadlineError):
+                array.read(deadline=0.2 * slower)
+            if slow_decode:  # on a busy machine, nothing may have come before the first deadlines
+                break
         seen = len(slow_decode)
         assert 0 < seen < 64
         time.sleep(0.15)
@@ -142,11 +159,10 @@ def test_a_deadline_on_local_files(tmp_path, slow_decode, lanes, monkeypatch):
     path = on_disk(tmp_path, DATA, CHUNKS, "zstd")
     with fast() as session:
         array = hs.open(path, session=session)
-        started = time.monotonic()
         with pytest.raises(DeadlineError, match=r"deadline of 0\.2 s"):
             array.read(deadline=0.2)
-        assert time.monotonic() - started < 1.5
         seen = len(slow_decode)
+        assert seen < 64
         time.sleep(0.15)
         assert len(slow_decode) == seen
 
@@ -164,18 +180,28 @@ def test_a_deadline_on_mapped_files(tmp_path, monkeypatch):
         hs.open(path, session=session).read(deadline=0.1)
 
 
-def test_an_error_in_one_thread_stops_the_others(tmp_path, slow_decode, monkeypatch):
+def test_an_error_in_one_thread_stops_the_others(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_THREAD_BYTES", 1)
     path = on_disk(tmp_path, DATA, CHUNKS, "zstd")
     (path / "c/0/1").write_bytes(b"damaged")
+    quick, stop, begun, stopped = ChunkDecoder.decode, Clock.stop, [], threading.Event()
+
+    def decode(self, data, key):
+        begun.append(key)
+        # The others are at one chunk each when that one fails.
+        assert "c/0/1" in key or stopped.wait(60)
+        return quick(self, data, key)
+
+    monkeypatch.setattr(ChunkDecoder, "decode", decode)
+    monkeypatch.setattr(Clock, "stop", lambda self: (stop(self), stopped.set()))
     with fast() as session:
         array = hs.open(path, session=session)
         with pytest.raises(HyperslabError, match="c/0/1"):
             array[...]
-        assert len(slow_decode) <= 2 + 2 * local._LANES
-        seen = len(slow_decode)
+        seen = len(begun)
+        assert seen <= local._LANES
         time.sleep(0.15)
-        assert len(slow_decode) == seen
+        assert len(begun) == seen
 
 
 def test_the_seconds_of_a_budget_hold(fake_s3):
@@ -205,12 +231,13 @@ def test_the_timeout_of_a_request(fake_s3, timeout_s):
         started = time.monotonic()
         with pytest.raises(StoreError, match="try again"):
             array[0, 0]
-        assert timeout_s * 0.9 < time.monotonic() - started < timeout_s + 1.5
+        assert timeout_s * 0.9 < time.monotonic() - started < timeout_s + 30
 
 
 def test_a_request_that_stalls_once_is_sent_again(fake_s3):
     put(fake_s3, "a", DATA, CHUNKS)
-    with fast() as patient, fast(timeout_s=1.0) as session:
+    # Long enough for all the others, also on a busy machine.
+    with fast() as patient, fast(timeout_s=4.0) as session:
         array = bound_to(session, array_at(fake_s3, "a", patient))
         fake_s3.rules.append(Rule("stall", times=1))
         assert np.array_equal(array[...], DATA)
@@ -224,8 +251,11 @@ PROGRAM = """
     import hyperslab as hs
     from hyperslab.layout.codecs import ChunkDecoder
 
-    quick = ChunkDecoder.decode
+    quick, begun, words = ChunkDecoder.decode, [], iter(["decoding"])
     def decode(self, data, key):
+        begun.append(key)
+        for word in words:
+            print(word, flush=True)
         time.sleep({decode_s})
         return quick(self, data, key)
     ChunkDecoder.decode = decode
@@ -248,29 +278,37 @@ PROGRAM = """
         print("running", session.wait(count) if action != "local" else 0, flush=True)
         started = time.monotonic()
         session.close()
-        quick_close = time.monotonic() - started < 1
+        quick_close = time.monotonic() - started < 20
         left = [thread.name for thread in threading.enumerate() if "hyperslab" in thread.name]
-        print("left", left, quick_close, flush=True)
+        print("left", left, quick_close, len(begun) < 64, flush=True)
 """
 
 
-def interrupted(url, options, action, *, steps=("begun", "opened"), decode_s=0.0) -> float:
-    """Run a program that reads, interrupt it, and return how long it took to end."""
+DECODING = ("begun", "opened", "decoding")
+
+
+def asked_for_chunks(proxy) -> bool:
+    return any("/c/" in entry.path for entry in proxy.log)
+
+
+def interrupted(url, options, action, *, ready=lambda: True, steps=("begun", "opened"), decode_s=0.0) -> float:
+    """Run a program that reads, interrupt it after these steps and when `ready`, and return how long it took to end."""
     code = textwrap.dedent(PROGRAM).format(url=str(url), options=options, action=action, decode_s=decode_s)
     program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None
         for step in steps:
             assert program.stdout.readline().strip() == step
-        time.sleep(0.4)
+        assert wait_until(ready)
+        time.sleep(0.2)
         started = time.monotonic()
         program.send_signal(signal.SIGINT)
-        out, error = program.communicate(timeout=10)
+        out, error = program.communicate(timeout=50)
         took = time.monotonic() - started
     finally:
         program.kill()
         program.communicate()
-    assert out == "interrupted\nrunning 0\nleft [] True\n", (out, error)
+    assert out == "interrupted\nrunning 0\nleft [] True True\n", (out, error)
     assert program.returncode == 0, error
     assert "Traceback" not in error
     assert "never awaited" not in error
@@ -283,30 +321,30 @@ def interrupted(url, options, action, *, steps=("begun", "opened"), decode_s=0.0
 def test_an_interrupt_on_a_stalled_store(fake_s3, layout, action):
     put(fake_s3, "a", DATA, CHUNKS, layout)
     fake_s3.rules.append(Rule("stall", key="/c/"))
-    assert interrupted("s3://bucket/a", options_for(fake_s3), action) < 2
+    assert interrupted("s3://bucket/a", options_for(fake_s3), action, ready=lambda: asked_for_chunks(fake_s3)) < 30
     assert_quiet(fake_s3)
 
 
 def test_an_interrupt_on_a_slow_store(fake_s3):
     put(fake_s3, "a", DATA, (1, 8))
     fake_s3.rules.append(Rule("run", key="/c/", run=lambda: time.sleep(0.2)))
-    assert interrupted("s3://bucket/a", options_for(fake_s3), "read") < 2
+    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", ready=lambda: asked_for_chunks(fake_s3)) < 30
 
 
 def test_an_interrupt_while_opening(fake_s3):
     fake_s3.rules.append(Rule("stall"))
-    assert interrupted("s3://bucket/a", options_for(fake_s3), "open", steps=("begun",)) < 2
+    assert interrupted("s3://bucket/a", options_for(fake_s3), "open", ready=lambda: fake_s3.log, steps=("begun",)) < 30
 
 
 def test_an_interrupt_while_threads_decode(fake_s3):
     put(fake_s3, "a", DATA, CHUNKS, "zstd")
-    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", decode_s=0.2) < 2
+    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", steps=DECODING, decode_s=1.0) < 30
 
 
 def test_an_interrupt_while_local_files_are_decoded(tmp_path):
     data = np.arange(1 << 22, dtype="i4").reshape(1024, 4096)  # enough for several threads
     path = on_disk(tmp_path, data, (64, 1024), "zstd")
-    assert interrupted(path, {}, "local", decode_s=0.2) < 2
+    assert interrupted(path, {}, "local", steps=DECODING, decode_s=1.0) < 30
 
 
 # Closing
@@ -333,9 +371,9 @@ def test_closing_the_session_under_a_read(fake_s3, layout):
     started = time.monotonic()
     session.close()
     for reader in readers:
-        reader.join(5)
+        reader.join(30)
     assert not any(reader.is_alive() for reader in readers)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 30
     assert [type(error) for error in errors] == [InvalidInputError] * 3
     assert all("closed" in str(error) for error in errors)
     with pytest.raises(InvalidInputError, match="session is closed"):
@@ -352,13 +390,14 @@ def test_closing_the_session_under_an_aread(fake_s3):
 
     async def main():
         task = asyncio.create_task(array.aread())
-        await asyncio.sleep(0.2)
+        while not fake_s3.log:
+            await asyncio.sleep(0.01)
         await asyncio.to_thread(session.close)
         with pytest.raises(InvalidInputError, match="closed while"):
             await task
         assert not task.cancelled()
 
-    asyncio.run(asyncio.wait_for(main(), 5))
+    asyncio.run(asyncio.wait_for(main(), 50))
 
 
 @pytest.mark.parametrize("layout", ["plain", "zstd"])
@@ -382,7 +421,7 @@ def test_closing_the_session_under_a_local_read(tmp_path, layout, slow_decode, m
     reader.start()
     time.sleep(0.1)
     session.close()
-    reader.join(8)
+    reader.join(60)
     assert not reader.is_alive()
     (found,) = outcome
     if isinstance(found, Exception):
@@ -412,7 +451,7 @@ def test_closing_while_others_begin_to_read(fake_s3):
         time.sleep(0.05)
         session.close()
         for reader in readers:
-            reader.join(10)
+            reader.join(60)
             assert not reader.is_alive()
         assert outcomes
         assert all(outcomes)
@@ -428,13 +467,14 @@ def test_a_forgotten_session_ends_its_threads(fake_s3):
 def test_reading_and_closing_many_sessions_leaves_nothing(fake_s3):
     put(fake_s3, "a", DATA, CHUNKS, "zstd")
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+    threads = threading.active_count()  # other tests may have left some
     for _ in range(20):
         with hs.Session() as session:
             assert np.array_equal(array_at(fake_s3, "a", session)[...], DATA)
     # Connections end in threads of the network's runtime and of the server, a moment later.
     if before:
         assert wait_until(lambda: len(os.listdir("/proc/self/fd")) < before + 20)
-    assert threading.active_count() < 30
+    assert wait_until(lambda: threading.active_count() < threads + 20)
 
 
 # Cancelling
@@ -449,15 +489,17 @@ def test_cancelling_an_aread_cancels_its_requests(fake_s3, layout):
 
         async def main():
             task = asyncio.create_task(array.aread())
-            while not fake_s3.log:
+            while len(fake_s3.log) < 8:
                 await asyncio.sleep(0.01)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
 
-        asyncio.run(asyncio.wait_for(main(), 5))
-        assert tasks_of(session) == 0
-        assert wait_until(lambda: connections_to(fake_s3.port) == 0)
+        # The one by which it was opened is kept; whether a request takes that one is left to chance.
+        idle = connections_to(fake_s3.port)
+        asyncio.run(asyncio.wait_for(main(), 50))
+        assert wait_until(lambda: tasks_of(session) == 0)
+        assert wait_until(lambda: connections_to(fake_s3.port) <= idle)
         assert_quiet(fake_s3)
         fake_s3.rules.clear()
         assert np.array_equal(array[...], DATA)
@@ -465,6 +507,7 @@ def test_cancelling_an_aread_cancels_its_requests(fake_s3, layout):
 
 def test_cancelling_a_local_aread_stops_it(tmp_path, slow_decode):
     path = on_disk(tmp_path, DATA, CHUNKS, "zstd")
+    slow_decode.takes_s = 0.2
     with fast() as session:
         array = hs.open(path, session=session)
 
@@ -473,10 +516,8 @@ def test_cancelling_a_local_aread_stops_it(tmp_path, slow_decode):
                 await asyncio.wait_for(array.aread(), 0.2)
 
         asyncio.run(main())
-        seen = len(slow_decode)
-        assert seen < 20
-        time.sleep(0.15)
-        assert len(slow_decode) == seen
+        assert settled(slow_decode, 0.6)
+        assert len(slow_decode) < 64
 
 
 def test_a_cancelled_read_writes_no_more(fake_s3, slow_decode):

@@ -49,7 +49,8 @@ def server(running):
 
 @pytest.fixture
 def guard(server):
-    guard = Guard(open_tier(server.url, capacity_bytes=64 << 20, timeout_s=2.0), first_rest_s=0.1)
+    # Long enough for a machine that has other things to do.
+    guard = Guard(open_tier(server.url, capacity_bytes=64 << 20, timeout_s=30.0), first_rest_s=0.1)
     fill(guard)
     yield guard
     guard.close()

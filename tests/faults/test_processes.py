@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
@@ -113,12 +112,15 @@ def test_a_child_forked_in_the_middle_of_a_read(remote):
 def test_a_child_forked_while_the_parent_waits(remote):
     with fast(timeout_s=60) as session:
         array = array_at(remote, "a", session)
-        remote.rules.append(Rule("run", key="c/0/0", times=1, run=lambda: time.sleep(1)))
+        asked, child_done = threading.Event(), threading.Event()
+        remote.rules.append(Rule("run", key="c/0/0", times=1, run=lambda: (asked.set(), child_done.wait(40))))
         reader = threading.Thread(target=lambda: array[...])
         reader.start()
-        time.sleep(0.2)
+        assert asked.wait(60)
         assert np.array_equal(in_child(lambda: array[16:]), DATA[16:])
-        reader.join(10)
+        assert reader.is_alive()
+        child_done.set()
+        reader.join(60)
         assert not reader.is_alive()
 
 
@@ -188,7 +190,7 @@ def test_a_pool_of_forked_processes(remote, tmp_path, where):
         assert np.array_equal(array[...], DATA)
         with multiprocessing.get_context("fork").Pool(2) as pool:
             work = [pool.apply_async(rows, (array, 8 * n, 8 * n + 8)) for n in range(8)]
-            check_rows([each.get(30) for each in work])
+            check_rows([each.get(90) for each in work])
 
 
 # Spawn, and pickling
@@ -201,7 +203,7 @@ def test_a_pool_of_spawned_processes(remote, tmp_path, where):
         assert np.array_equal(array[...], DATA)
         with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
             work = [pool.submit(rows, array, 8 * n, 8 * n + 8) for n in range(8)]
-            check_rows([each.result(60) for each in work])
+            check_rows([each.result(90) for each in work])
 
 
 @layouts

@@ -53,7 +53,7 @@ def test_a_killed_process_leaves_whole_frames(array, tmp_path):
                 said = int(process.stdout.readline())
         finally:
             process.send_signal(signal.SIGKILL)
-            process.wait(20)
+            process.wait(60)
             process.stdout.close()
         found = hs.Workload.load(log)
         mine = [place for place, who in enumerate(found.records.processes) if who.pid == process.pid]
@@ -162,7 +162,7 @@ def test_a_lock_that_is_held_forever_holds_up_no_read(array, tmp_path):
         fcntl.flock(stopped, fcntl.LOCK_EX)
         began = time.monotonic()
         array[0]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     assert rows_in(log) == [0]
 
 

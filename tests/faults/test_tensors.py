@@ -53,7 +53,7 @@ def test_killed_at_any_time(tmp_path, work, args):
     assert len(whole(url)[1]) == before + 1
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 def test_many_processes_put_at_once(tmp_path):
     """16 processes, 20 puts each: none is lost, none is there twice."""
     context, url = tensor_work.children(), str(tmp_path / "t")
@@ -85,6 +85,7 @@ def a_table(url, layout):
     return sparse.to_dense()
 
 
+@pytest.mark.timeout(400)  # the first has all compiled that reads blocks
 @pytest.mark.parametrize("layout", ["ftsf", "coo", "csr", "csc", "csf", "bsgs"])
 def test_flipped_bits_are_told(tmp_path, layout):
     """Of every Parquet file bits are flipped: a typed error, or the same numbers; never others."""

@@ -245,6 +245,12 @@ def store_files(folder, data, layout):
     return folder / "a"
 
 
+def aged(path):
+    """Give files a time long ago: the clock of a file system may stand still for some milliseconds."""
+    for each in [path, *path.rglob("*")]:
+        os.utime(each, (1e9, 1e9))
+
+
 @pytest.mark.parametrize("layout", ["plain", "zstd", "shards", "shards-zstd"])
 def test_files_replaced_between_reads(tmp_path, layout):
     with fast(cache_bytes=1 << 20) as session:
@@ -273,6 +279,7 @@ def test_files_truncated_between_reads(tmp_path, layout, keep):
 def test_a_file_written_to_in_place_during_a_read(tmp_path, layout):
     """Between the lookup and the data, or two ranges: seen, as the file's time changes."""
     path = store_files(tmp_path, OLD, layout)
+    aged(path)
     new = encode(NEW, CHUNKS, layout)
     with fast() as session:
         array = hs.open(path, session=session)
@@ -301,6 +308,7 @@ def test_a_long_run_of_a_file_that_is_written_to(tmp_path):
 
     old = np.zeros((4, 1 << 20), "u1")
     np.save(tmp_path / "a.npy", old)
+    aged(tmp_path)
     with fast() as session:
         array = hs.open(tmp_path / "a.npy", session=session)
         place, count = local.place_bytes, 0
@@ -324,6 +332,7 @@ def test_a_mapped_file_that_is_written_to(tmp_path):
     from hyperslab.execute import local
 
     np.save(tmp_path / "a.npy", np.zeros((512, 512), "i4"))
+    aged(tmp_path)
     with fast() as session:
         array = hs.open(tmp_path / "a.npy", session=session)
         place = local.place_chunk

@@ -177,7 +177,7 @@ def test_interrupt_ends_a_stalled_write(tmp_path):
                 array[...] = 1
             return time.monotonic() - started
 
-    assert in_child(write, 40) < 15
+    assert in_child(write, 90) < 40
 
 
 def test_handle_reads_what_it_wrote_from_a_remote_store():
@@ -233,7 +233,7 @@ def test_writers_of_one_chunk_all_land(tmp_path, start):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(60)
+        worker.join(100)
     assert hs.open(url)[...].diagonal().tolist() == [8, 8, 8, 0]
 
 

@@ -184,7 +184,7 @@ def calling(s3, function) -> Iterator[Calling]:
         for name, profile in [("direct", None), *PROFILES.items()]:
             opened.sessions[name] = closing.enter_context(
                 hs.Session(
-                    cache_bytes=0, profile=profile, prices="aws", phi=PHIS.get(name, 0.0), timeout_s=20,
+                    cache_bytes=0, profile=profile, prices="aws", phi=PHIS.get(name, 0.0), timeout_s=60,
                     function=None if name == "direct" else function.function, concurrency=4,
                 )
             )  # fmt: skip

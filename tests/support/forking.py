@@ -28,7 +28,7 @@ class Child:
                 os._exit(0)
         os.close(write)
 
-    def result(self, timeout_s: float = 20.0) -> Any:
+    def result(self, timeout_s: float = 60.0) -> Any:
         """Return what the function returned, or raise what it raised; a hang is an AssertionError."""
         deadline, parts = time.monotonic() + timeout_s, []
         # Not `select`, which knows no descriptor above 1023: a worker of the tests may have more.
@@ -52,6 +52,6 @@ class Child:
         return value
 
 
-def in_child(function: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+def in_child(function: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Return what the function returns in a forked child."""
     return Child(function).result(timeout_s)

@@ -22,7 +22,7 @@ class FunctionServer(Server):
     def __init__(self, root: str, storage_options: Mapping[str, str], *, memory_mb: int = 1769) -> None:
         self.root, self.storage_options, self.memory_mb = root, storage_options, memory_mb
         self.key = SigningKey.new("tests")
-        super().__init__(30.0)
+        super().__init__(60.0)
 
     @property
     def function(self) -> Function:

@@ -19,7 +19,7 @@ class FunctionsFramework(Server):
 
     name = "Google's functions framework"
 
-    def __init__(self, bundle: Path, variables: Mapping[str, str], *, start_s: float = 30.0) -> None:
+    def __init__(self, bundle: Path, variables: Mapping[str, str], *, start_s: float = 60.0) -> None:
         self._bundle = bundle
         self._variables = dict(variables)
         super().__init__(start_s)

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ from support.s3proxy import S3Proxy
 
 __all__ = [
     "FILL", "LAYOUTS", "CrowdProxy", "array_at", "bound_to", "connections_to", "encode", "fast", "left_behind",
-    "options_for", "put", "sent", "wait_until",
+    "options_for", "put", "sent", "settled", "wait_until",
 ]  # fmt: skip
 
 
@@ -104,8 +104,8 @@ def bound_to(session: hs.Session, array: hs.Array, store: Any = None) -> hs.Arra
 
 @contextmanager
 def fast(**settings: Any) -> Iterator[hs.Session]:
-    """A session that does not wait long, without a cache unless told."""
-    with hs.Session(**{"timeout_s": 5.0, "cache_bytes": 0, **settings}) as session:
+    """A session without a cache unless told. It is patient: what a busy machine holds up has not failed."""
+    with hs.Session(**{"timeout_s": 30.0, "cache_bytes": 0, **settings}) as session:
         yield session
 
 
@@ -115,14 +115,27 @@ def sent(proxy: S3Proxy) -> tuple[int, int]:
     return len(asked), sum(each.body_bytes for each in asked if each.status in (200, 206))
 
 
-def wait_until(true: Callable[[], object], within_s: float = 5.0) -> bool:
-    """Whether something comes true soon."""
+def wait_until(true: Callable[[], object], within_s: float = 30.0) -> bool:
+    """Whether something comes true, sooner or later: the machine may have other things to do."""
     end = time.monotonic() + within_s
     while not true():
         if time.monotonic() > end:
             return False
         time.sleep(0.01)
     return True
+
+
+def settled(log: Sized, for_s: float = 0.3) -> bool:
+    """Whether nothing comes to a log any more; what was on its way to it may still arrive."""
+    seen, since = len(log), time.monotonic()
+
+    def is_still() -> bool:
+        nonlocal seen, since
+        if len(log) != seen:
+            seen, since = len(log), time.monotonic()
+        return time.monotonic() - since >= for_s
+
+    return wait_until(is_still)
 
 
 def connections_to(port: int) -> int:
@@ -169,11 +182,14 @@ def _files() -> set[str]:
 
 
 class CrowdProxy(S3Proxy):
-    """Also notes how many requests, and bytes asked for, it had at a time; each stays for `hold_s`."""
+    """Also notes how many requests, and bytes asked for, it had at a time; each stays for `hold_s`.
+
+    The first ones stay until there have been as many as `crowd` at a time: however slow their sender is.
+    """
 
     def __init__(self, *, hold_s: float = 0.05) -> None:
         super().__init__()
-        self.hold_s = hold_s
+        self.hold_s, self.crowd = hold_s, 0
         self.in_flight = self.most_in_flight = self.bytes_in_flight = self.most_bytes_in_flight = 0
 
     async def _forward(self, request: Any, *, ignore_range: bool = False) -> Answer:
@@ -182,8 +198,11 @@ class CrowdProxy(S3Proxy):
         self.bytes_in_flight += len(answer.body)
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         self.most_bytes_in_flight = max(self.most_bytes_in_flight, self.bytes_in_flight)
+        end = time.monotonic() + 20
         try:
             await asyncio.sleep(self.hold_s)
+            while self.most_in_flight < self.crowd and time.monotonic() < end:
+                await asyncio.sleep(0.002)
         finally:
             self.in_flight -= 1
             self.bytes_in_flight -= len(answer.body)

@@ -21,7 +21,7 @@ class KillingCalls:
             return found
 
         def call(*args, **kwargs):
-            if self._left == 0:
+            if self._left <= 0:
                 if name == "write":
                     os.write(args[0], bytes(args[1][: len(args[1]) // 2]))
                 os.kill(os.getpid(), signal.SIGKILL)

@@ -52,7 +52,7 @@ class LambdaEmulator(Server):
 
     name = "Lambda"
 
-    def __init__(self, bundle: Path, variables: Mapping[str, str], *, start_s: float = 10.0) -> None:
+    def __init__(self, bundle: Path, variables: Mapping[str, str], *, start_s: float = 60.0) -> None:
         self._bundle = bundle
         self._variables = dict(variables)
         super().__init__(start_s)

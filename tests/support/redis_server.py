@@ -23,7 +23,7 @@ class RedisServer(Server):
 
     name = "Redis"
 
-    def __init__(self, *arguments: str, password: str | None = None, start_s: float = 20.0) -> None:
+    def __init__(self, *arguments: str, password: str | None = None, start_s: float = 60.0) -> None:
         self.arguments, self.password = arguments, password
         self.port = 0
         super().__init__(start_s)
@@ -56,7 +56,7 @@ class RedisServer(Server):
     def client(self) -> Any:
         import redis
 
-        return redis.Redis("127.0.0.1", self.port, password=self.password, socket_timeout=5)
+        return redis.Redis("127.0.0.1", self.port, password=self.password, socket_timeout=60)
 
     def ask(self, *command: Any) -> Any:
         """Return the answer to one command."""
@@ -73,7 +73,7 @@ class RedisServer(Server):
         self._kill()
 
     def start(self) -> None:
-        self._start(20.0)
+        self._start(60.0)
 
     def pause(self) -> int:
         """Stop it without ending it: it takes requests and does not answer. Returns what `resume` needs."""

@@ -124,7 +124,7 @@ class S3Proxy:
     def __exit__(self, *_: object) -> None:
         self._wait(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        self._thread.join(60)
         self._loop.close()
 
     def clear(self) -> None:
@@ -147,7 +147,7 @@ class S3Proxy:
         return [entry for entry in self.log if entry.method == "GET" and "list-type" not in entry.query]
 
     def _wait(self, coroutine):
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _shut(self) -> None:
         # Those who have just connected begin first: one that never began, or that finds the server closed, would leave

@@ -25,7 +25,7 @@ class Seaweed(Server):
 
     name = "SeaweedFS"
 
-    def __init__(self, bucket: str = "bench", *, start_s: float = 30.0) -> None:
+    def __init__(self, bucket: str = "bench", *, start_s: float = 60.0) -> None:
         self.bucket = bucket
         super().__init__(start_s)
 

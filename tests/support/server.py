@@ -113,11 +113,11 @@ class Server(ABC):
         if process.stdin is not None:
             process.stdin.close()  # the shell ends the server and waits for it
         try:
-            process.wait(5)
+            process.wait(20)
         except subprocess.TimeoutExpired:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait(5)
+            process.wait(20)
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

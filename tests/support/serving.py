@@ -54,7 +54,7 @@ class ServedFunction:
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            code = self.process.wait(20)
+            code = self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()

@@ -8,6 +8,7 @@ import pytest
 from hyperslab.errors import AccessError, ConflictError, HyperslabError, IntegrityError, NotFoundError, StoreError
 from hyperslab.store import Store
 from support.conformance import Calls
+from support.hostile import wait_until
 from support.s3proxy import Rule, S3Proxy
 
 DATA = bytes(range(100))
@@ -26,6 +27,8 @@ class Behind:
         self.proxy.log.clear()
         with pytest.raises(kind) as caught:
             function(self.store, *args, **kwargs)
+        # A server that is slow to read may hear of the request after its sender has given up.
+        assert wait_until(lambda: self.proxy.log)
         assert len(self.proxy.log) == 1
         assert isinstance(caught.value, HyperslabError)
         assert not [secret for secret in self.secrets if secret in str(caught.value)]
@@ -69,8 +72,8 @@ class ReadFaults:
     def test_silence(self, behind, call, action):
         behind.proxy.rules.append(Rule(action, after_bytes=3))
         started = time.monotonic()
-        assert behind.fails(StoreError, call.get, "a", (0, 10), timeout_s=0.4).transient
-        assert time.monotonic() - started < 3
+        assert behind.fails(StoreError, call.get, "a", (0, 10), timeout_s=1.0).transient
+        assert time.monotonic() - started < 30
 
     @pytest.mark.parametrize(
         "header", ["bytes 0-9/100", "bytes 1-10/100", "bytes 0-8/100", "bytes 0-9/5", "nonsense", None]
@@ -143,8 +146,8 @@ class WriteFaults:
     def test_no_answer(self, behind, call, action):
         behind.proxy.rules.append(Rule(action, method="PUT", times=1))
         started = time.monotonic()
-        assert behind.fails(StoreError, call.put, "new", DATA, timeout_s=0.4).transient
-        assert time.monotonic() - started < 3
+        assert behind.fails(StoreError, call.put, "new", DATA, timeout_s=1.0).transient
+        assert time.monotonic() - started < 30
 
     def test_a_put_sends_all_its_bytes_once(self, behind, call):
         data = bytes(3 << 20)
@@ -173,8 +176,8 @@ class WriteFaults:
     def test_a_listing_that_stalls(self, behind, call, name):
         behind.proxy.rules.append(Rule("stall"))
         started = time.monotonic()
-        assert behind.fails(StoreError, getattr(call, name), "", timeout_s=0.4).transient
-        assert time.monotonic() - started < 3
+        assert behind.fails(StoreError, getattr(call, name), "", timeout_s=1.0).transient
+        assert time.monotonic() - started < 30
 
     @pytest.mark.parametrize("name", ["children", "keys"])
     def test_a_listing_that_is_cut_off(self, behind, call, name):

@@ -42,7 +42,7 @@ def _announced(begun, work, args):
 
 def put_numbers(url: str, writer: int, count: int) -> None:
     """Put tensors, one by one: each holds its writer and its number."""
-    table = tensor_table(url, patience_s=300.0)
+    table = tensor_table(url, patience_s=1000.0)
     for number in range(count):
         table.put(np.array([1 + writer, number]), metadata={"writer": writer, "number": number})
 

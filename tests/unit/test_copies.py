@@ -30,7 +30,9 @@ def test_each_read_goes_to_the_copy_that_it_costs_least_from(both):
     assert rows.session.metrics.requests == before + 1
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture], max_examples=40
+)
 @given(st.tuples(st.slices(96), st.slices(64)), st.sampled_from([0.0, 50.0, float("inf")]))
 def test_cells_are_those_of_numpy_from_whichever_copy(both, key, phi):
     assert np.array_equal(both.read(key, phi=phi), CELLS[key])

@@ -1,5 +1,6 @@
 """What probes read: an object of random bytes that is put there and removed again, or one that is there already."""
 
+import _thread
 import secrets
 import signal
 import threading
@@ -117,6 +118,7 @@ def _put(writer: StoreWriter, key: str, body: bytes) -> str | None:
 def _removed(writer: StoreWriter, key: str, settled: bool) -> None:
     """Remove the object, in a thread of its own so that another interrupt does not end that, too."""
     failed: list[BaseException] = []
+    ended = threading.Event()
 
     def remove() -> None:
         try:
@@ -128,12 +130,15 @@ def _removed(writer: StoreWriter, key: str, settled: bool) -> None:
                     writer.delete(key)
         except HyperslabError as error:
             failed.append(error)
+        finally:
+            ended.set()
 
-    thread = threading.Thread(target=remove, name="hyperslab-remove")
-    thread.start()
-    while thread.is_alive():
+    # Not by `Thread`: an interrupt ends the wait in its `start`, and after one in its `join` a running thread passes
+    # for one that has ended.
+    _thread.start_new_thread(remove, ())
+    while not ended.is_set():
         with suppress(KeyboardInterrupt, SystemExit):
-            thread.join()
+            ended.wait()
     if failed:
         raise StoreError(f"the object {key!r} could not be removed ({failed[0]}); remove it by hand") from failed[0]
 

@@ -63,7 +63,7 @@ def test_long_texts_are_refused_or_read_in_bounded_time(text):
     started = time.perf_counter()
     with suppress(SelectionError):
         parse_key(text)
-    assert time.perf_counter() - started < 5
+    assert time.perf_counter() - started < 30
 
 
 def test_many_indices_are_read():

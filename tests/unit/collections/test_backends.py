@@ -159,7 +159,11 @@ def test_without_tiledb_it_says_what_to_install(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["hdf5", "tiledb"])
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=15,
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(
     arrays=st.dictionaries(
         st.text(st.characters(codec="utf-8"), max_size=8),

@@ -248,12 +248,12 @@ def test_while_one_thread_reads_others_take_the_other_way(folder, session):
     def hold():
         with finder._lock:
             holding.set()
-            over.wait(10)
+            over.wait(60)
 
     thread = threading.Thread(target=hold)
     thread.start()
     try:
-        assert holding.wait(10)
+        assert holding.wait(60)
         assert finder.read(names, now, now - 1) is None
         held = dict(finder._views)
         finder.forget()

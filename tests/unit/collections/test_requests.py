@@ -144,7 +144,7 @@ def test_putting_takes_three_requests_and_one_look(url, session):
 
 
 def test_packs_are_stored_while_others_are_filled(url, session):
-    c, store = watched(url, session, "w-", latency_s=0.02)
+    c, store = watched(url, session, "w-", latency_s=0.1)
     c.put_many(((f"{i}", np.zeros(100, "u1")) for i in range(40)), pack_bytes=100)
     # Four packs, and the segment.
     assert 1 < store.most_in_flight <= 5

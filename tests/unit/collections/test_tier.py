@@ -175,7 +175,7 @@ def test_a_tier_that_does_not_answer_leaves_time_for_the_packs(c):
         remote = open_at("c", store, "", c.session, "r", guard)
         remote["empty"]
         with pytest.warns(TierWarning, match="fails"):
-            found = remote.read_many(KEYED, deadline=1.0)
+            found = remote.read_many(KEYED, deadline=5.0)
     assert np.array_equal(found[3], ARRAYS[KEYED[3]])
 
 

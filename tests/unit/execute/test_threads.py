@@ -19,7 +19,7 @@ def test_every_part_is_done_once(parts, threads):
 
 
 def test_an_error_arrives_whoever_it_was_raised_by():
-    both = threading.Barrier(2, timeout=20)
+    both = threading.Barrier(2, timeout=60)
 
     def work(part):
         both.wait()

@@ -20,7 +20,7 @@ def test_memory_is_never_exceeded_and_given_in_turn():
         memory, held, order = Memory(10), [], []
         await asyncio.gather(*[work(memory, n, 1 + 7 * n % 10, held, order) for n in range(100)])
         assert order == list(range(100))
-        async with asyncio.timeout(1), memory.taken(10):
+        async with asyncio.timeout(30), memory.taken(10):
             pass
 
     asyncio.run(main())
@@ -45,7 +45,7 @@ def test_who_stops_waiting_takes_nothing(when):
         else:
             await first.__aexit__(None, None, None)
             waiting[0].cancel()
-        async with asyncio.timeout(1):
+        async with asyncio.timeout(30):
             await asyncio.wait(waiting)
             assert [task.cancelled() for task in waiting] == [True, False, False]
             async with memory.taken(10):

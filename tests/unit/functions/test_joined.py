@@ -350,4 +350,4 @@ def test_chunks_of_a_call_that_is_over_are_not_decoded(monkeypatch):
         bench.put("data/a", bytes(2000))
         chunks = [CallChunk("data/a", 0, ((0, 1, 1),), start, start + 20) for start in range(0, 2000, 20)]
         assert status(bench, *chunks, layouts=(layout,)) == 504
-    assert len(begun) <= 4
+    assert len(begun) < len(chunks) // 2

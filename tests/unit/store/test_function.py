@@ -2,6 +2,7 @@ import asyncio
 import json
 import pickle
 import re
+import socket
 import sys
 import time
 from collections.abc import Callable
@@ -13,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.forking import Child
 from support.scripted import Scripted, ScriptedServer, Sent
-from support.server import free_ports
 
 from hyperslab.errors import AccessError, FunctionError, IntegrityError, InvalidInputError, UnsupportedError
 from hyperslab.store.call import CallChunk, CallLayout, CallLimits, CallReply, CallRequest, ChunkAnswer
@@ -177,9 +177,9 @@ def test_an_answer_that_breaks_off_says_how_much_came() -> None:
 
 def test_an_answer_that_stops_ends_in_time() -> None:
     started = time.monotonic()
-    error = failure_of(Scripted(PACKED, pause_at=50), timeout_s=0.5)
-    assert time.monotonic() - started < 10
-    assert "within 0.5 s" in str(error)
+    error = failure_of(Scripted(PACKED, pause_at=50), timeout_s=2.5)
+    assert time.monotonic() - started < 30
+    assert "within 2.5 s" in str(error)
     assert (error.transient, error.nbytes, error.status) == (True, 50, 200)
 
 
@@ -202,9 +202,10 @@ def test_any_other_answer_is_one_error(body: bytes, chunked: bool) -> None:
 
 
 def test_nobody_listens() -> None:
-    (port,) = free_ports(1)
-    with pytest.raises(FunctionError, match="cannot be connected to") as failure:
-        call(Function(f"http://127.0.0.1:{port}/", key=KEY))
+    with socket.socket() as held:  # so that nobody else listens there either
+        held.bind(("127.0.0.1", 0))
+        with pytest.raises(FunctionError, match="cannot be connected to") as failure:
+            call(Function(f"http://127.0.0.1:{held.getsockname()[1]}/", key=KEY))
     assert (failure.value.status, failure.value.nbytes, failure.value.transient) == (None, 0, True)
 
 
@@ -222,7 +223,7 @@ def test_a_forked_child_has_connections_of_its_own() -> None:
         asyncio._set_running_loop(None)  # the parent's, which is forked along with the rest
 
         async def again() -> int:
-            _, nbytes = await client.acall(REQUEST, timeout_s=10, limit_bytes=1 << 20)
+            _, nbytes = await client.acall(REQUEST, timeout_s=20, limit_bytes=1 << 20)
             await client.aclose()
             return nbytes
 

@@ -9,11 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 EXAMPLES = Path(__file__).parents[3] / "examples"
+pytestmark = pytest.mark.timeout(600)
 
 
 def told_by(name):
     command = [sys.executable, str(EXAMPLES / name)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

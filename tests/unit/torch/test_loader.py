@@ -88,14 +88,16 @@ def test_the_loader_tells_a_distributed_sampler_its_epoch(dataset):
 
 def test_the_next_batches_are_read_while_one_is_in_use(fake_s3):
     put(fake_s3, "a", DATA, (4, 8), "zstd")
+    before = set(threading.enumerate())
     with fast() as session:
         rows = SlabDataset(array_at(fake_s3, "a", session), range(60))
         batches = iter(SlabLoader(rows, batch_size=4))
         next(batches)
-        assert wait_until(lambda: len(fake_s3.log) >= 1 + 2 + 4)
+        assert wait_until(lambda: len(fake_s3.log) >= 1 + 2 + 4, 60)
         assert flat([next(batches)]) == [4, 5, 6, 7]
         batches.close()
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("hyperslab-loader")]
+    new = set(threading.enumerate()) - before
+    assert not [thread for thread in new if thread.name.startswith("hyperslab-loader")]
 
 
 def test_no_more_is_read_ahead_than_the_limit_allows(fake_s3):

@@ -27,6 +27,11 @@ def remote(fake_s3):
     return fake_s3
 
 
+def patient(**settings):
+    """A session whose workers ask once, however slow they are to start."""
+    return fast(timeout_s=60.0, **settings)
+
+
 def with_process(cells):
     return as_tensors(cells), os.getpid()
 
@@ -93,7 +98,7 @@ def test_resuming_with_workers(remote):
 
 
 def test_what_workers_did_is_in_the_sessions_metrics_and_budget(remote):
-    with fast(budget=hs.Budget(requests=100, usd=1.0)) as session:
+    with patient(budget=hs.Budget(requests=100, usd=1.0)) as session:
         rows = SlabDataset(array_at(remote, "a", session), range(48))
         loader = SlabLoader(rows, 4, num_workers=2)
         assert flat(loader) == list(range(48))
@@ -107,7 +112,7 @@ def test_what_workers_did_is_in_the_sessions_metrics_and_budget(remote):
 
 
 def test_all_workers_together_stay_within_the_budget(remote):
-    with fast(budget=hs.Budget(requests=9)) as session:
+    with patient(budget=hs.Budget(requests=9)) as session:
         rows = SlabDataset(array_at(remote, "a", session), range(48))
         with pytest.raises(BudgetError, match="requests"):
             list(SlabLoader(rows, 4, num_workers=2))
@@ -117,7 +122,7 @@ def test_all_workers_together_stay_within_the_budget(remote):
 
 
 def test_workers_that_last_get_shares_anew(remote):
-    with fast(budget=hs.Budget(requests=30)) as session:
+    with patient(budget=hs.Budget(requests=30)) as session:
         rows = SlabDataset(array_at(remote, "a", session), range(48))
         loader = SlabLoader(rows, 4, num_workers=1, persistent_workers=True)
         for epoch in (1, 2):
@@ -129,7 +134,7 @@ def test_workers_that_last_get_shares_anew(remote):
 
 
 def test_pytorchs_own_loader_gives_workers_shares(remote):
-    with fast(budget=hs.Budget(requests=101)) as session:
+    with patient(budget=hs.Budget(requests=101)) as session:
         array = array_at(remote, "a", session)
         rows = SlabDataset(array, range(48), transform=lambda _: session.account.left().requests)
         left = torch.cat(list(DataLoader(rows, 4, num_workers=2, multiprocessing_context="fork")))

@@ -17,7 +17,11 @@ from hyperslab.workload import frames
 from hyperslab.workload.columns import decode
 from hyperslab.workload.frames import MAGIC, Skipped, append, frame, payloads
 
-quick = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,11 @@ from hyperslab.errors import FormatError, InvalidInputError, NotFoundError
 from hyperslab.execute import light
 from hyperslab.selection import Points, Selection, parse, parse_points
 
-quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quick = settings(
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 
 
 class Opened:

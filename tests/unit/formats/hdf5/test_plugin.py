@@ -160,7 +160,7 @@ def test_a_filter_that_never_ends_is_ended(rigged, monkeypatch):
     started = time.monotonic()
     with pytest.raises(IntegrityError, match="no answer"):
         decode(DEFLATE, b"hang")
-    assert time.monotonic() - started < 15
+    assert time.monotonic() - started < 60
     assert pids() == []
 
 
@@ -265,12 +265,11 @@ if sys.argv[1] == "kill":
 def test_nothing_is_left_behind(how):
     done = subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=False, timeout=60)
     pid = int(done.stdout)
-    for _ in range(200):
-        if not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
-            break
-        time.sleep(0.05)
-    else:
-        pytest.fail("the process is still there")
+    until = time.monotonic() + 60
+    with contextlib.suppress(psutil.NoSuchProcess):
+        while psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < until, "the process is still there"
+            time.sleep(0.05)
     assert done.stderr == ""
 
 

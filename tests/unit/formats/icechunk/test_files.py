@@ -106,7 +106,11 @@ def files(repository):
     return [(data, read_snapshot), (manifest, read_manifest)]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[*settings().suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_damage_anywhere_is_a_typed_error_or_none(files, data):
     original, read = data.draw(st.sampled_from(files))

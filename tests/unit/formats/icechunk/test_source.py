@@ -186,7 +186,7 @@ def test_virtual_chunks_are_followed_only_where_allowed(virtual, tmp_path):
 
 def test_a_file_that_was_written_since_is_refused(virtual):
     now = datetime.datetime.now(datetime.UTC)
-    folder, files, cells = virtual(last_updated_at_checksum=now + datetime.timedelta(seconds=5))
+    folder, files, cells = virtual(last_updated_at_checksum=now + datetime.timedelta(seconds=3600))
     options = {"targets": [str(files)]}
     array = hs.open(f"{folder}/v", storage_options=options)
     assert np.array_equal(array[...], cells)

@@ -3,6 +3,7 @@
 import gc
 import os
 import pickle
+import socket
 import threading
 import time
 import warnings
@@ -11,7 +12,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from support.forking import in_child
-from support.server import free_ports
 
 from hyperslab.errors import InvalidInputError
 from hyperslab.layout.checksums import crc32c
@@ -121,26 +121,43 @@ def test_where_warnings_are_errors_answers_are_there_before(guard):
         guard.tell()
 
 
+class Time:
+    """A clock that stands still unless it is put forward."""
+
+    def __init__(self):
+        self.now_s = 1000.0
+
+    def monotonic(self):
+        return self.now_s
+
+
 @pytest.fixture
-def dead():
+def clock(monkeypatch):
+    made = Time()
+    monkeypatch.setattr(guards, "time", made)
+    return made
+
+
+@pytest.fixture
+def dead(clock):
     """A guarded tier where no server is."""
     pytest.importorskip("redis")
-    tier = open_tier(f"redis://127.0.0.1:{free_ports(1)[0]}", capacity_bytes=1 << 20)
-    return Guard(tier, first_rest_s=0.2)
+    with socket.socket() as held:  # so that no other server is there either
+        held.bind(("127.0.0.1", 0))
+        tier = open_tier(f"redis://127.0.0.1:{held.getsockname()[1]}", capacity_bytes=1 << 20)
+        yield Guard(tier, first_rest_s=0.25)
 
 
-def test_a_dead_tier_is_left_alone_for_longer_each_time(dead):
-    attempts, started = [], time.monotonic()
-    while time.monotonic() - started < 1.3:
+def test_a_dead_tier_is_left_alone_for_longer_each_time(dead, clock):
+    attempts, started = [], clock.now_s
+    while clock.now_s - started < 1.7:
         errors = dead.counts.errors
         assert dead.get_many(WANTED) == [None] * 40
         if dead.counts.errors > errors:
-            attempts.append(time.monotonic() - started)
-        time.sleep(0.005)
-    # After 0.2, 0.4 and 0.8 s.
-    assert len(attempts) == 3
-    assert attempts[1] - attempts[0] >= 0.2
-    assert attempts[2] - attempts[1] >= 0.4
+            attempts.append(clock.now_s - started)
+        clock.now_s += 1 / 128
+    # The next one is a second after these.
+    assert attempts == [0.0, 0.25, 0.75]
     assert dead.is_resting()
     assert dead.counts.skipped > 0
     (message,) = told(dead)
