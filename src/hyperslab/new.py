@@ -44,7 +44,7 @@ def create(
 ) -> Array:
     """Create a Zarr array at `url` that holds the fill value everywhere, and return it to be written.
 
-    chunks      cells that are compressed, and read, together (default: about 64 KiB, see the guide on writing)
+    chunks      cells that are compressed, and read, together (default: about 32 KiB, see the guide on writing)
     shards      cells of one object, a multiple of `chunks` (default: about 16 MiB); False: each chunk is an object
     layout      "default": compressed and with checksums; "plain": neither, so that any part of a chunk can be read
     compressor  "zstd", "lz4", "gzip", "blosc", with a level as in "zstd:3"; None: checksums, but no compression

@@ -32,7 +32,7 @@ class System:
     packages = ("obstore", "numpy")
     layouts: ClassVar[dict[str, str]] = {
         "same": "plain chunks of 16 MB, each an object",
-        "default": "what hs.save does unasked: zstd, 64 KiB chunks in shards of 16 MiB, checksums",
+        "default": "what hs.save does unasked: zstd, 32 KiB chunks in shards of 16 MiB, checksums",
         "best": "grid: 64 × 64 in shards of 2048 × 2048, not compressed, as random numbers cannot be; bert: zstd of "
         "shuffled bytes, 16 rows in shards of 8192; camera: zstd, tiles of 96 × 128 in a shard for each picture",
     }

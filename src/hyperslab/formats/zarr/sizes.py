@@ -2,12 +2,13 @@
 
 A chunk is what is fetched and decoded for a single cell, so it should be small; and where much is read, neighbours in a
 shard come by one request. But each takes its time to decode, an index has to name it, and compressors want something to
-work on: 64 KiB of cells lie between. A shard is what is written at once, and an object that is listed and billed:
-16 MiB, of 256 chunks, whose index of 4 KiB comes with one small range. Plain chunks can be read in part, so they are
+work on: 32 KiB of cells lie between. A shard is what is written at once, and an object that is listed and billed:
+16 MiB, of 512 chunks, whose index of 8 KiB comes with one small range. Plain chunks can be read in part, so they are
 objects of 16 MiB themselves; compressed ones that cannot be put into shards are 2 MiB, neither too much to read nor too
-many to list. Nobody knows which way an array will be cut, so chunks reach equally far along all axes, as far as those
-go. But a long array of short rows is a table (of embeddings, features, tokens): its rows are read whole, so its chunks
-are of whole rows.
+many to list. Nobody knows which way an array will be cut, so chunks reach about equally far along all axes, as far as
+those go; in a shard less far along the last, as chunks that follow each other along it lie side by side and come by one
+request, however many they are. But a long array of short rows is a table (of embeddings, features, tokens): its rows
+are read whole, so its chunks are of whole rows. And what is small enough is one chunk, which needs no index.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,10 @@ from math import prod
 
 from hyperslab.errors import InvalidInputError
 
-__all__ = ["CHUNK_BYTES", "LONE_CHUNK_BYTES", "OBJECT_BYTES", "choose_chunks", "choose_sizes"]
+__all__ = ["CHUNK_BYTES", "LONE_CHUNK_BYTES", "OBJECT_BYTES", "SMALL_BYTES", "choose_chunks", "choose_sizes"]
 
-CHUNK_BYTES = 64 << 10
+CHUNK_BYTES = 32 << 10
+SMALL_BYTES = 64 << 10
 LONE_CHUNK_BYTES = 2 << 20
 OBJECT_BYTES = 16 << 20
 # An index of more chunks would be longer than the chunks that it leads to.
@@ -38,7 +40,7 @@ def choose_sizes(
     neither, and chunks are of about that size.
 
     >>> choose_sizes((8192, 8192), 4)
-    ((128, 128), (2048, 2048))
+    ((128, 64), (2048, 2048))
     >>> choose_sizes((100,), 8)
     ((100,), None)
     """
@@ -52,12 +54,19 @@ def choose_sizes(
     if inner is None:
         if outer is not None:
             return _divide(outer, itemsize, table=_is_table(shape, itemsize)), outer
-        inner = choose_chunks(shape, itemsize, lone_bytes or CHUNK_BYTES)
+        inner = _inner(shape, itemsize) if lone_bytes is None else choose_chunks(shape, itemsize, lone_bytes)
     if outer is None and lone_bytes is None:
         outer = _gather(shape, inner, itemsize)
     if outer is not None and any(whole % part for whole, part in zip(outer, inner, strict=True)):
         raise InvalidInputError(f"shards {outer} are not made of whole chunks {inner}; choose multiples of them")
     return inner, outer
+
+
+def _inner(shape: Shape, itemsize: int) -> Shape:
+    """Return the shape of chunks that lie in shards; that of the array, if it is small."""
+    if 0 < prod(shape) * itemsize <= SMALL_BYTES:
+        return shape
+    return _cut(shape, itemsize, CHUNK_BYTES, table=_is_table(shape, itemsize), in_shards=True)
 
 
 def choose_chunks(shape: Shape, itemsize: int, most_bytes: int) -> Shape:
@@ -81,8 +90,8 @@ def _is_table(shape: Shape, itemsize: int) -> bool:
     return columns * itemsize <= _ROW_BYTES and (not rows or rows >= _TABLE_RATIO * columns)
 
 
-def _cut(shape: Shape, itemsize: int, most_bytes: int, *, table: bool) -> Shape:
-    """Return the shape of chunks; of whole rows, if they are of a table and fit."""
+def _cut(shape: Shape, itemsize: int, most_bytes: int, *, table: bool, in_shards: bool = False) -> Shape:
+    """Return the shape of chunks; of whole rows, if they are of a table and fit. In shards, first axes get more."""
     ends = [length or 1 << 62 for length in shape]
     sizes = [1] * len(shape)
     if table and ends[1] * itemsize <= most_bytes:
@@ -91,7 +100,7 @@ def _cut(shape: Shape, itemsize: int, most_bytes: int, *, table: bool) -> Shape:
         room = [axis for axis, end in enumerate(ends) if sizes[axis] < end]
         if not room:
             break
-        axis = min(room, key=lambda axis: (sizes[axis], -axis))
+        axis = min(room, key=lambda axis: (sizes[axis], axis if in_shards else -axis))
         longer = min(2 * sizes[axis], ends[axis])
         if prod(sizes) // sizes[axis] * longer * itemsize > most_bytes:
             break
@@ -127,7 +136,7 @@ def _gather(shape: Shape, chunks: Shape, itemsize: int) -> Shape | None:
 
 def _divide(shards: Shape, itemsize: int, *, table: bool) -> Shape:
     """Return the shape of chunks that shards of a given shape are made of; the array they are of may be a table."""
-    wanted = _cut(shards, itemsize, CHUNK_BYTES, table=table)
+    wanted = _cut(shards, itemsize, CHUNK_BYTES, table=table, in_shards=True)
     return tuple([_divisor(whole, part) for whole, part in zip(shards, wanted, strict=True)])
 
 

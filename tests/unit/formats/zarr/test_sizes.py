@@ -7,7 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import InvalidInputError
-from hyperslab.formats.zarr.sizes import CHUNK_BYTES, LONE_CHUNK_BYTES, OBJECT_BYTES, choose_chunks, choose_sizes
+from hyperslab.formats.zarr.sizes import (
+    CHUNK_BYTES,
+    LONE_CHUNK_BYTES,
+    OBJECT_BYTES,
+    SMALL_BYTES,
+    choose_chunks,
+    choose_sizes,
+)
 
 shapes = st.lists(st.integers(0, 10**7), min_size=1, max_size=5).map(tuple)
 itemsizes = st.sampled_from([1, 2, 4, 8, 16, 100])
@@ -16,16 +23,16 @@ itemsizes = st.sampled_from([1, 2, 4, 8, 16, 100])
 @pytest.mark.parametrize(
     ("shape", "itemsize", "chunks", "shards"),
     [
-        ((16384, 16384), 4, (128, 128), (2048, 2048)),
-        ((8192, 8192), 8, (64, 128), (1024, 2048)),
-        ((512, 512, 512), 4, (16, 32, 32), (128, 128, 256)),
-        ((365, 721, 1440), 4, (16, 32, 32), (128, 128, 256)),
-        ((721, 1440), 2, (121, 240), (726, 1440)),
-        ((10**9,), 1, (65536,), (16777216,)),
+        ((16384, 16384), 4, (128, 64), (2048, 2048)),
+        ((8192, 8192), 8, (64, 64), (1024, 2048)),
+        ((512, 512, 512), 4, (32, 16, 16), (128, 128, 256)),
+        ((365, 721, 1440), 4, (31, 16, 16), (248, 128, 128)),
+        ((721, 1440), 2, (121, 120), (726, 1440)),
+        ((10**9,), 1, (32768,), (16777216,)),
         ((100, 100), 4, (100, 100), None),
-        ((100, 100), 8, (50, 100), (100, 100)),
+        ((100, 100), 8, (50, 50), (100, 100)),
         ((3, 5), 4, (3, 5), None),
-        ((0, 0), 4, (128, 128), (2048, 2048)),
+        ((0, 0), 4, (128, 64), (2048, 2048)),
         ((1,), 1, (1,), None),
     ],
 )
@@ -36,17 +43,17 @@ def test_usual_arrays(shape, itemsize, chunks, shards):
 @pytest.mark.parametrize(
     ("shape", "itemsize", "chunks", "shards"),
     [
-        ((10**6, 512), 4, (32, 512), (8192, 512)),
-        ((30522, 768), 4, (21, 768), (5376, 768)),
-        ((0, 512), 4, (32, 512), (8192, 512)),
-        ((4096, 512), 4, (32, 512), (4096, 512)),
-        ((80000, 2048), 4, (8, 2048), (2048, 2048)),
+        ((10**6, 512), 4, (16, 512), (8192, 512)),
+        ((30522, 768), 4, (10, 768), (5120, 768)),
+        ((0, 512), 4, (16, 512), (8192, 512)),
+        ((4096, 512), 4, (16, 512), (4096, 512)),
+        ((80000, 2048), 4, (4, 2048), (2048, 2048)),
         # Not long enough, rows too long, no columns yet, more axes than two, wide instead of long.
-        ((4095, 512), 4, (128, 128), (4096, 512)),
-        ((80000, 2049), 4, (128, 121), (2048, 1936)),
-        ((1000, 0), 4, (125, 128), (1000, 4096)),
-        ((10**6, 16, 32), 4, (32, 16, 32), (8192, 16, 32)),
-        ((512, 10**6), 4, (128, 128), (512, 8192)),
+        ((4095, 512), 4, (128, 64), (4096, 512)),
+        ((80000, 2049), 4, (128, 63), (2048, 2016)),
+        ((1000, 0), 4, (125, 64), (1000, 4096)),
+        ((10**6, 16, 32), 4, (32, 16, 16), (8192, 16, 32)),
+        ((512, 10**6), 4, (128, 64), (512, 8192)),
     ],
 )
 def test_tables_and_what_only_resembles_them(shape, itemsize, chunks, shards):
@@ -69,8 +76,8 @@ def test_chunks_of_tables_are_as_many_whole_rows_as_fit(data, itemsize, most_byt
 
 def test_shards_that_are_given_are_cut_as_the_array_they_are_of():
     table, square = (10**6, 512), (16384, 16384)
-    assert choose_sizes(table, 4, shards=(1000, 512)) == ((25, 512), (1000, 512))
-    assert choose_sizes(square, 4, shards=(4096, 512)) == ((128, 128), (4096, 512))
+    assert choose_sizes(table, 4, shards=(1000, 512)) == ((10, 512), (1000, 512))
+    assert choose_sizes(square, 4, shards=(4096, 512)) == ((128, 64), (4096, 512))
     # A row of the shards is longer than a chunk may be.
     chunks, _ = choose_sizes((800, 100), 4, shards=(10, 10**5))
     assert prod(chunks) * 4 <= CHUNK_BYTES
@@ -79,7 +86,7 @@ def test_shards_that_are_given_are_cut_as_the_array_they_are_of():
 @given(shapes, itemsizes)
 def test_chosen_sizes_keep_their_bounds(shape, itemsize):
     chunks, shards = choose_sizes(shape, itemsize)
-    assert prod(chunks) * itemsize <= CHUNK_BYTES
+    assert prod(chunks) * itemsize <= CHUNK_BYTES or (chunks == shape and prod(chunks) * itemsize <= SMALL_BYTES)
     assert all(1 <= chunk <= max(1, length) or length == 0 for chunk, length in zip(chunks, shape, strict=True))
     if shards is not None:
         assert prod(shards) * itemsize <= OBJECT_BYTES

@@ -30,7 +30,7 @@ def test_default_layout(tmp_path):
     inner = sharding["configuration"]["codecs"]
     assert [codec["name"] for codec in inner] == ["bytes", "zstd", "crc32c"]
     assert inner[0]["configuration"] == {"endian": "little"}
-    assert (array.chunks, array.shards) == ((64, 128), (1024, 2048))
+    assert (array.chunks, array.shards) == ((64, 64), (1024, 2048))
     assert (array.dims, array.attrs) == (("y", "x"), {"units": "m"})
     assert np.isnan(array.fill_value)
     assert np.isnan(array[5, 5])
