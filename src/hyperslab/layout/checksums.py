@@ -1,8 +1,10 @@
 """Checksums: of chunks, and of the index of a shard."""
 
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from functools import lru_cache
+from typing import Literal, cast
 
 from hyperslab.errors import IntegrityError
 from hyperslab.layout.codecs import ByteArray, Size, numcodec
@@ -50,7 +52,12 @@ class Checksum:
 
 def crc32c(data: ByteArray) -> int:
     """Return the CRC-32C (Castagnoli) of `data`."""
+    # The extension takes no memoryview, but an array: nothing is copied.
+    return _crc32c()(data)
+
+
+@lru_cache(maxsize=1)
+def _crc32c() -> Callable[[ByteArray], int]:
     import google_crc32c
 
-    # The extension takes no memoryview, but an array: nothing is copied.
-    return int(google_crc32c.value(data))  # type: ignore[arg-type,unused-ignore]
+    return cast("Callable[[ByteArray], int]", google_crc32c.value)

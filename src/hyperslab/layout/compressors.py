@@ -93,12 +93,11 @@ class Zstd(_Compressor):
     name: str = "zstd"
 
     def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
+        try:
+            return zstd.decompress(data, size.nbytes)
+        except (zstd.error(), ValueError):
+            pass  # damaged; or other frames than one that states this size, which the other library knows
         claimed = _zstd_frame_nbytes(data)
-        if claimed == size.nbytes:
-            try:
-                return zstd.decompress(data)
-            except zstd.error():
-                pass  # damaged; or frames follow that hold nothing, which the other library passes over
         if claimed is not None and claimed < size.nbytes:
             # Either too small, or the first of several frames.
             claimed = _zstd_nbytes(data)

@@ -3,6 +3,7 @@
 An engine serves one thread at a time. Those that nobody uses wait in a list, as taking one out is one step.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -17,13 +18,17 @@ _KEPT_BYTES = 4 << 20
 ByteArray = npt.NDArray[np.uint8]
 
 
-def decompress(data: ByteArray) -> ByteArray:
-    """Return what one frame holds, which states its size and fills all of `data`; raises whatever the library does.
+def decompress(data: ByteArray, nbytes: int) -> ByteArray:
+    """Return the `nbytes` that one frame holds, which states them and fills all of `data`.
 
-    >>> decompress(np.frombuffer(compress(b"hello", 1), np.uint8)).tobytes()
+    Raises ValueError if it states something else, before anything is allocated, and whatever the library does.
+
+    >>> decompress(np.frombuffer(compress(b"hello", 1), np.uint8), 5).tobytes()
     b'hello'
     """
-    waiting = _decompressors()
+    waiting, stated = _decompressors()
+    if stated(data) != nbytes:
+        raise ValueError(f"the frame does not state that it holds {nbytes} bytes")
     try:
         engine = waiting.pop()
     except IndexError:
@@ -60,8 +65,11 @@ def error() -> type[Exception]:
 
 
 @lru_cache(maxsize=1)
-def _decompressors() -> list[Any]:
-    return []
+def _decompressors() -> tuple[list[Any], Callable[[Any], int]]:
+    """Return the engines that wait, and what says how much a frame states to hold."""
+    import zstandard
+
+    return [], zstandard.frame_content_size
 
 
 @lru_cache(maxsize=32)

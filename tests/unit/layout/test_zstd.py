@@ -24,7 +24,7 @@ def array(data):
 @given(st.binary(min_size=1, max_size=5000), st.integers(0, 9))
 def test_others_read_what_is_written_and_the_other_way_round(data, level):
     assert bytes(other_decompress(compress(data, level))) == data
-    assert decompress(array(other_compress(array(data), level))).tobytes() == data
+    assert decompress(array(other_compress(array(data), level)), len(data)).tobytes() == data
     assert Zstd().decode(array(compress(data, level)), Size(len(data), exact=True), "k").tobytes() == data
 
 
@@ -46,15 +46,20 @@ def test_engines_serve_threads_one_at_a_time_and_not_after_an_error():
     def work(turn):
         if turn % 5 == 0:
             with pytest.raises(ZstdError):
-                decompress(frames[turn % 16][:-2])
+                decompress(frames[turn % 16][:-2], 20_000)
         return (
-            decompress(frames[turn % 16]).tobytes()
+            decompress(frames[turn % 16], 20_000).tobytes()
             == chunks[turn % 16]
-            == decompress(array(compress(chunks[turn % 16], 1))).tobytes()
+            == decompress(array(compress(chunks[turn % 16], 1)), 20_000).tobytes()
         )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(400)))
+
+
+def test_a_frame_that_states_another_size_is_not_unpacked():
+    with pytest.raises(ValueError, match="4 bytes"):
+        decompress(array(compress(b"hello", 1)), 4)
 
 
 @pytest.mark.parametrize(
