@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab.errors import InvalidInputError, UnsupportedError
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.wire import travels
-from hyperslab.plan.calls import choose_calls, worth_calling
+from hyperslab.plan.calls import Choice, choose_calls, worth_calling
 from hyperslab.plan.cost import CostModel, Estimate, FunctionModel
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.plan.draft import Draft, IsCached
@@ -33,7 +33,8 @@ _LEAST_BAND_BYTES = 1 << 20
 # Seconds that it takes to look for calls, about: where they cannot spare as much, requests alone are sent.
 _SEARCH_S = 0.01
 
-# More requests than one for each chunk have to be better by so much: each can meet a connection that was idle.
+# More requests than one for each chunk, and requests beside calls, have to be better by so much: each can meet a
+# connection that was idle, and together they may be more than the line takes at once.
 _ALIKE = 1.1
 
 # Boxes of up to so many cells may have their plans remembered.
@@ -176,19 +177,20 @@ def _plan_any(
 def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     """Choose among all three ways."""
     model = draft.model
-    spare = 0.0 if isinf(model.phi) else _SEARCH_S
-    if method is None and spare:
+    if method is None and not isinf(model.phi):
         requests = _choose(needs, model, None, draft.others)
         estimate = draft.estimate(requests)
-        if not worth_calling(model.weigh(estimate), model.least_with_call(0, 0), spare):
+        choice = None
+        if worth_calling(model.weigh(estimate), model.least_with_call(0, 0), _SEARCH_S):
+            choice = _choose_calls(draft, needs)
+        if choice is None or not choice.calls:
             return Plan(
                 model, None, tuple(draft.reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes,
                 draft.lookups, draft.absent, draft.cached, estimate, draft.count, confirmed=draft.confirmed,
                 inline=draft.inline,
             )  # fmt: skip
-    choice = choose_calls(
-        needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call", spare=spare
-    )
+    else:
+        choice = choose_calls(needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call")
     call_wholes = {number: draft.wholes.pop(number) for number in choice.objects}
     for number in choice.objects:
         del draft.whole_bytes[number]
@@ -199,6 +201,17 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
         calls=choice.calls, call_needs=called, call_wholes=call_wholes, confirmed=draft.confirmed,
         inline=draft.inline,
     )  # fmt: skip
+
+
+def _choose_calls(draft: Draft, needs: Needs) -> Choice:
+    """Choose calls, and requests beside them only if these are worth it, as `_ALIKE` says: they share the line."""
+    offers = draft.offers(needs)
+    best = choose_calls(needs, draft.whole_bytes, offers, draft.model, spare=_SEARCH_S)
+    if not best.calls or not len(best.requests):
+        return best
+    alone = choose_calls(needs, draft.whole_bytes, offers, draft.model, all_of_them=True)
+    fewer = len(alone.requests) < len(best.requests)
+    return alone if alone.calls and fewer and alone.rank[0] <= _ALIKE * best.rank[0] else best
 
 
 def _in_bands(reads: Sequence[Pieces], function: FunctionModel, *, hurry: bool) -> Sequence[Pieces]:

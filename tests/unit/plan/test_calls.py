@@ -372,3 +372,27 @@ def test_of_a_plain_chunk_no_more_is_called_for_than_a_function_reads():
         plan = make_plan([pieces_of(layout, parse(np.s_[0:rows:40, ::100], shape))], model, "call")
         assert bool(plan.calls) == called
         assert bool(len(plan.requests)) != called
+
+
+@settings(max_examples=80)
+@given(st.integers(0, 2**32), st.booleans())
+def test_what_a_function_adds_is_worth_it(seed, rows):
+    """Plans without calls are those without a function; requests beside calls make a plan a tenth better."""
+    random = np.random.default_rng(seed)
+    line = Profile("line", random.uniform(0.005, 0.1), (1, 64), (1e7, random.uniform(2e7, 1e9)), 64, 1e-4)
+    work = FunctionProfile(random.uniform(0.005, 0.1), 10.0 ** random.uniform(-10, -7.5), at_once=1)
+    function = FunctionModel(work, FunctionPrices(0.0, 0.0))
+    model = CostModel(line, Prices.named("free"), function=function)
+    i4, shape = np.dtype("<i4"), (4096, 4096)
+    layout = Layout(shape, i4, (1024, 1024), ChunkKeys("", "/", "c"), np.zeros((), i4), i4, (0, 1))
+    start = int(random.integers(0, 4000))
+    key = np.s_[start : start + int(random.integers(1, 90)), :]
+    pieces = [pieces_of(layout, parse(key if rows else key[::-1], shape))]
+    plan = make_plan(pieces, model)
+    if not plan.calls:
+        alone = make_plan(pieces, replace(model, function=None))
+        assert plan.requests.starts.tolist() == alone.requests.starts.tolist()
+        assert plan.requests.stops.tolist() == alone.requests.stops.tolist()
+    elif len(plan.requests):
+        called = make_plan(pieces, model, "call")
+        assert len(called.requests) or 1.1 * plan.estimate.seconds <= called.estimate.seconds * (1 + 1e-9)
