@@ -183,6 +183,9 @@ def groupings(offers: Offers, function: FunctionModel, gets_each: float = 1.0) -
     # More than run at once wait for each other, which spares nothing.
     most = min(count, max(least, function.profile.at_once))
     numbers = [least << power for power in range(most.bit_length()) if least << power < most]
+    if most == least > 1:
+        # Shares are never quite even: where limits ask for so many calls, it may take a few more to keep them.
+        numbers, most = [*numbers, most], min(count, most + -(-most // 4))
     work = function.profile.seconds(reads, gets_each, 0, 1, offers.decoded_bytes).astype(np.float64)
     by_work, by_place = np.argsort(-work, kind="stable"), np.lexsort((offers.starts, offers.objects))
     even = float(work.max()) <= _EVEN * float(work.min())
@@ -190,6 +193,11 @@ def groupings(offers: Offers, function: FunctionModel, gets_each: float = 1.0) -
         in_a_row = np.empty(count, np.int64)
         in_a_row[by_place] = _in_a_row(work[by_place], number)
         yield in_a_row
+        if np.bincount(in_a_row).max() > MOST_CHUNKS:
+            # Those with little work are too many for one call: as many in each.
+            as_many = np.empty(count, np.int64)
+            as_many[by_place] = np.arange(count) * number // count
+            yield as_many
         if not even and number > 1 and count <= _FEW_TO_DEAL:
             dealt = np.empty(count, np.int64)
             dealt[by_work] = _dealt(work[by_work], number)

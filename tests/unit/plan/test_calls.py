@@ -26,7 +26,7 @@ from hyperslab.plan import (
 )
 from hyperslab.plan.calls import choose_calls
 from hyperslab.plan.cost import Calls
-from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, Inside, Offers, figures_of
+from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_CHUNKS, Inside, Offers, figures_of
 from hyperslab.plan.prices import FunctionPrices
 from hyperslab.selection import parse
 
@@ -329,6 +329,18 @@ def test_near_chunks_of_a_call_are_read_together(spans, gap_bytes):
                 ranges.append((at, start, stop))
         assert gets[group] == len(ranges)
         assert read[group] == sum(stop - start for _, start, stop in ranges)
+
+
+def test_calls_that_limits_ask_for_are_found_where_work_is_not_even():
+    """As many calls as chunks need, if each had the most that one may; those with the least work are more in a call."""
+    chunks = [(1 << 20, [(0, KIB)])] * 260 + [(1 << 20, [(0, 900 * KIB)])] * 240
+    needs = chunk_needs(chunks)
+    function = FunctionModel(FunctionProfile(1e-3, 1e-9, at_once=1), FunctionPrices(0.0, 0.0), reply_bytes=1 << 30)
+    model = CostModel(Profile.named("s3-internet"), Prices.named("aws"), inf, function=function)
+    offers = offers_of(needs, function)
+    found = choose_calls(needs, {}, replace(offers, expected_bytes=offers.reply_bytes // 100), model)
+    assert sum(len(call.owners) for call in found.calls) == 500
+    assert max(len(call.owners) for call in found.calls) <= MOST_CHUNKS
 
 
 def test_many_chunks_of_an_object_go_to_calls_in_a_row():
