@@ -31,10 +31,11 @@ from hyperslab.collections.filling import fill_tier
 from hyperslab.collections.index import Index
 from hyperslab.collections.plans import Plan
 from hyperslab.collections.touching import measure_keys, measure_touches
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.baselines import BASELINES, baseline
 from hyperslab.tune.placement.packing import in_order
 from hyperslab.tune.placement.planner import plan
-from hyperslab.tune.placement.problem import KEYED, Placement, Prices, Problem, Queries, cost_of
+from hyperslab.tune.placement.problem import KEYED, Placement, Problem, Queries, cost_of
 
 __all__ = ["inside", "measure"]
 
@@ -57,7 +58,7 @@ def measure(quick: bool) -> Iterator[Figure]:
         hs.collection(stored, "w-").put_many(vortex_arrays(flow), pack_bytes=_pack_bytes())
         with _redis(lab) as tier:
             lab.upload(stored, "start")
-            prices = Prices(**_run(lab, home, step="prices", tier=tier))
+            prices = AccessPrices(**_run(lab, home, step="prices", tier=tier))
             problem = Problem.of(Queries.of(queries, len(flow)), PACK_ARRAYS, prices, keys=KEYED_ARRAYS)
             plans = {name: baseline(problem, name) for name in BASELINES} | {"ours": plan(problem)}
             for name, placement in plans.items():
@@ -70,7 +71,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     yield from judged(modelled, seconds, prices)
 
 
-def judged(modelled: dict[str, float], measured: dict[str, float], prices: Prices) -> Iterator[Figure]:
+def judged(modelled: dict[str, float], measured: dict[str, float], prices: AccessPrices) -> Iterator[Figure]:
     """Hold measured seconds against those of the model."""
     pairs = [pair for pair in combinations(modelled, 2) if _apart(*(modelled[name] for name in pair))]
     wrong = [

@@ -18,15 +18,16 @@ from bench.collections.partitioner import by_mt_kahypar
 from bench.collections.workloads import GRIDS, MIXES, Vortices, recurring, vortex_queries, vortices
 from bench.data import folder
 from bench.figures import Figure, at_most
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.baselines import baseline, hill_climb, place_packs
 from hyperslab.tune.placement.folds import WAYS, choose, split
 from hyperslab.tune.placement.orders import fit_order
 from hyperslab.tune.placement.planner import plan
-from hyperslab.tune.placement.problem import Placement, Prices, Problem, Queries, cost_of, fits
+from hyperslab.tune.placement.problem import Placement, Problem, Queries, cost_of, fits
 
 __all__ = ["EVERY", "QUICK", "SOME", "against_the_paper", "compiled_once", "held_out", "problem_of", "times"]
 
-PRICES = Prices(10, 1)
+PRICES = AccessPrices(10, 1)
 PACKS, KEYS = (10, 45, 100, 1000), (0, 10_000, 20_000, 40_000, 80_000)
 BAR_S, LARGE_BAR_S, LARGER = 10.0, 60.0, 7
 BAR_OVER_BEST, BAR_UNDER_METIS, BAR_HELD_OUT = 1.01, 0.95, 1.03

@@ -20,7 +20,8 @@ from hyperslab.collections.plans import Plan
 from hyperslab.collections.queries import By, Log, read_log
 from hyperslab.collections.touching import KeyPrices, Touches, measure_keys, measure_touches, tier_weights
 from hyperslab.errors import InvalidInputError
-from hyperslab.tune.placement.problem import KEYED, Cost, Placement, Prices, Problem, Queries, cost_of
+from hyperslab.plan import AccessPrices
+from hyperslab.tune.placement.problem import KEYED, Cost, Placement, Problem, Queries, cost_of
 
 if TYPE_CHECKING:
     from hyperslab.collections.collection import Collection
@@ -80,7 +81,7 @@ class Findings:
     packs_now: int
     touches: Touches
     keys: KeyPrices | None
-    prices: Prices
+    prices: AccessPrices
     now: Cost
     best: Cost
     told: HeldOut
@@ -176,7 +177,7 @@ class _Search:
         room = int(size * float((self.weights / self.nbytes).min()))
         # A tier of one's own bills nothing for a request.
         keys = KeyPrices(0.0, 0.0) if self.keys is None or self.touches.in_dollars else self.keys
-        prices = Prices(self.touches.cost(size), keys.key_s, keys.request_s)
+        prices = AccessPrices(self.touches.cost(size), keys.key_s, keys.request_s)
         limit = self.key_bytes if self.keys is not None else 0
         return Problem.of(self.queries, max(1, room), prices, keys=limit, weights=self.weights)
 

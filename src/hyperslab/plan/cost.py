@@ -10,6 +10,10 @@ For one read of N requests, C of them calls of a function, S bytes of answers, t
               + C × price of a call + GETs inside × price of a request + GB-seconds × their price
     cost    = seconds + phi × dollars          (phi = infinity: dollars, then seconds)
 
+and for reads of small arrays that lie in packs, or in a key/value tier:
+
+    seconds = pack × packs touched + key × keys + request × requests for keys
+
 where t is the concurrency, BW the profile's bandwidth with min(N, t) in flight, alone(M) the time of one request by
 itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls read at
 once without slowing each other, b how many work so: GETs, decoding and cutting take processors, which the calls of one
@@ -23,12 +27,12 @@ from typing import Any
 
 import numpy as np
 
-from hyperslab.errors import InternalError
+from hyperslab.errors import InternalError, InvalidInputError
 from hyperslab.layout.wire import JOINED_BYTES
 from hyperslab.plan.prices import FunctionPrices, Prices
 from hyperslab.plan.profile import FunctionProfile, Profile
 
-__all__ = ["Calls", "CostModel", "Estimate", "Fees", "FunctionModel"]
+__all__ = ["AccessPrices", "Calls", "CostModel", "Estimate", "Fees", "FunctionModel"]
 
 
 # What decoding takes on one processor of the client: for each chunk, and for each byte of its cells; and compressing a
@@ -364,3 +368,26 @@ class CostModel:
             requests, needed, fetched + calls.reply_bytes, lookups, lookup_bytes, seconds, usd, exact,
             calls.count, calls.reply_bytes, calls.read_bytes, calls.gets, float(self.function_seconds(calls)),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class AccessPrices:
+    """Seconds of an access to a pack, of a key, and of a request for keys (0 where each key is its own request).
+
+    Where keys are asked for by one request (MGET), a key's price is what one more of them costs.
+
+    >>> AccessPrices(pack_s=10.0, key_s=1.0).seconds(touches=2, keys=12, requests=0)
+    32.0
+    """
+
+    pack_s: float
+    key_s: float
+    request_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.pack_s > 0 and self.key_s >= 0 and self.request_s >= 0):
+            raise InvalidInputError(f"prices are seconds, that of a pack more than 0: {self}")
+
+    def seconds(self, touches: Any, keys: Any, requests: Any) -> Any:
+        """Return what so many accesses to packs, keys and requests for keys take."""
+        return self.pack_s * touches + self.key_s * keys + self.request_s * requests

@@ -77,7 +77,7 @@ def place_packs(problem: Problem, pack_of: Ints) -> Ints:
     touches = np.bincount(pairs % packs, queries.times[pairs // packs], minlength=packs)
     keys = np.bincount(pack_of, queries.read_by(), minlength=packs)
     load = np.bincount(pack_of, problem.weights, minlength=packs)
-    spared = problem.prices.pack_s * touches - problem.prices.key_s * keys - problem.prices.request_s * touches
+    spared = problem.prices.seconds(touches, 0.0, 0.0) - problem.prices.seconds(0.0, keys, touches)
     room, gone = problem.keys, np.zeros(packs, np.bool_)
     for pack in np.argsort(-spared / np.maximum(1, load), kind="stable"):
         if spared[pack] <= 0:

@@ -22,8 +22,9 @@ _TRIED, _DECADES = 17, 4
 def lower_bound(problem: Problem) -> float:
     """Return seconds that the queries cost at least, with any placement.
 
-    >>> from hyperslab.tune.placement.problem import Prices, Queries
-    >>> lower_bound(Problem.of(Queries.of([[0, 1, 2], [2, 3]], 4), 2, Prices(10, 1)))
+    >>> from hyperslab.plan import AccessPrices
+    >>> from hyperslab.tune.placement.problem import Queries
+    >>> lower_bound(Problem.of(Queries.of([[0, 1, 2], [2, 3]], 4), 2, AccessPrices(10, 1)))
     30.0
     """
     queries, prices = problem.queries, problem.prices

@@ -7,15 +7,16 @@ only those are reckoned anew.
 
 import numpy as np
 
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.compiled import compiled
 from hyperslab.tune.placement.graph import Graph, Narrow
-from hyperslab.tune.placement.problem import Floats, Ints, Prices
+from hyperslab.tune.placement.problem import Floats, Ints
 from hyperslab.tune.placement.state import State, count_in, remove
 
 __all__ = ["climb", "heap_pop", "heap_push", "set_gain"]
 
 
-def climb(graph: Graph, state: State, prices: Prices, room: int) -> tuple[int, float]:
+def climb(graph: Graph, state: State, prices: AccessPrices, room: int) -> tuple[int, float]:
     """Move sets of units to the tier while that spares something; return the room left and what the last set spared.
 
     The latter is for each unit of weight.

@@ -7,9 +7,10 @@ rises with n ever less, a query's last arrays are drawn to where most of it is, 
 import numpy as np
 import numpy.typing as npt
 
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.compiled import compiled
 from hyperslab.tune.placement.graph import Graph
-from hyperslab.tune.placement.problem import Floats, Prices
+from hyperslab.tune.placement.problem import Floats
 from hyperslab.tune.placement.state import State, add, remove
 
 __all__ = ["flat", "improve", "return_keys", "rounded", "slanted"]
@@ -112,7 +113,7 @@ def _pass(
     return moves
 
 
-def return_keys(graph: Graph, state: State, prices: Prices, most: int) -> int:
+def return_keys(graph: Graph, state: State, prices: AccessPrices, most: int) -> int:
     """Move units from the key/value tier to packs where that spares something; return how many."""
     return _return_keys(graph, state, prices.pack_s, prices.key_s, prices.request_s, most)
 

@@ -54,9 +54,10 @@ def plan(problem: Problem, *, order: Ints | None = None, seed: int = 0) -> Place
 
     Arrays that no query reads are packed by themselves, in `order` (all arrays, by default as they are numbered).
 
-    >>> from hyperslab.tune.placement.problem import Prices, Queries
+    >>> from hyperslab.plan import AccessPrices
+    >>> from hyperslab.tune.placement.problem import Queries
     >>> log = Queries.of([[0, 1, 2, 3], [4, 5, 6, 7]] + 5 * [[3, 4]], 8)
-    >>> found = plan(Problem.of(log, 3, Prices(10, 1), keys=2))
+    >>> found = plan(Problem.of(log, 3, AccessPrices(10, 1), keys=2))
     >>> np.flatnonzero(found.pack_of == KEYED).tolist(), found.cost.seconds
     ([3, 4], 32.0)
     """
@@ -121,7 +122,7 @@ class _Search:
         prices, graph = self.problem.prices, self.graph
         touches, keys = graph.times @ state.used, graph.times @ state.keyed
         requests = graph.times @ (state.keyed > 0)
-        return float(prices.pack_s * touches + prices.key_s * keys + prices.request_s * requests)
+        return float(prices.seconds(touches, keys, requests))
 
     def room(self, state: State) -> int:
         """Return what the tier still holds."""

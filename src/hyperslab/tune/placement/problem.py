@@ -1,8 +1,7 @@
-"""What is to be placed, what a placement costs, and what fits: the model of the paper (its sections 5.1 and 5.2).
+"""What is to be placed, how often packs and keys are read then, and what fits (the paper's sections 5.1 and 5.2).
 
-A placement gives each array a pack, or the key/value tier. A query pays for each pack that it touches, however many
-arrays it wants of it, and for each key: T_pack × count(S Wᵀ) + T_key × sum(W L). Where keys are asked for by one
-request (MGET), a key's price is what one more of them costs, and a request has a price of its own.
+A placement gives each array a pack, or the key/value tier. A query touches each pack that it wants something of once,
+however many arrays that are, and each key. What that costs, `plan.cost.AccessPrices` knows.
 """
 
 from collections.abc import Iterable
@@ -13,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.plan import AccessPrices
 
-__all__ = ["KEYED", "Cost", "Placement", "Prices", "Problem", "Queries", "cost_of", "enough_packs", "fits"]
+__all__ = ["KEYED", "Cost", "Placement", "Problem", "Queries", "cost_of", "enough_packs", "fits"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -89,19 +89,6 @@ class Queries:
         return np.bincount(self.indices, self.times[self.rows], self.arrays).astype(np.float64, copy=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Prices:
-    """Seconds of an access to a pack, of a key, and of a request for keys (0 where each key is its own request)."""
-
-    pack_s: float
-    key_s: float
-    request_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not (self.pack_s > 0 and self.key_s >= 0 and self.request_s >= 0):
-            raise InvalidInputError(f"prices are seconds, that of a pack more than 0: {self}")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
     """Arrays of some weight each (1, or bytes), what holds them, and how they are read.
@@ -115,7 +102,7 @@ class Problem:
     weights: Ints
     pack: int
     keys: int
-    prices: Prices
+    prices: AccessPrices
     packs: int
 
     @classmethod
@@ -123,7 +110,7 @@ class Problem:
         cls,
         queries: Queries,
         pack: int,
-        prices: Prices,
+        prices: AccessPrices,
         *,
         keys: int = 0,
         weights: npt.ArrayLike | None = None,
@@ -188,7 +175,7 @@ def cost_of(problem: Problem, pack_of: npt.NDArray[Any]) -> Cost:
     """Return what the queries cost, by the definition.
 
     >>> log = Queries.of([[0, 1, 2], [2, 3]], 4)
-    >>> cost_of(Problem.of(log, 2, Prices(10, 1)), np.array([0, 0, -1, 1]))
+    >>> cost_of(Problem.of(log, 2, AccessPrices(10, 1)), np.array([0, 0, -1, 1]))
     Cost(touches=2.0, keys=2.0, requests=2.0, seconds=22.0)
     """
     queries, prices = problem.queries, problem.prices
@@ -199,8 +186,7 @@ def cost_of(problem: Problem, pack_of: npt.NDArray[Any]) -> Cost:
     touches = float(queries.times[touched].sum())
     keys = float(queries.times[rows[keyed]].sum())
     requests = float(queries.times[np.unique(rows[keyed])].sum())
-    seconds = prices.pack_s * touches + prices.key_s * keys + prices.request_s * requests
-    return Cost(touches, keys, requests, seconds)
+    return Cost(touches, keys, requests, prices.seconds(touches, keys, requests))
 
 
 def fits(problem: Problem, pack_of: npt.NDArray[Any]) -> bool:

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.baselines import BASELINES, baseline, hill_climb, place_packs
 from hyperslab.tune.placement.metis import _edges, graph_of_arrays
 from hyperslab.tune.placement.planner import plan
-from hyperslab.tune.placement.problem import KEYED, Prices, Problem, Queries, cost_of, fits
+from hyperslab.tune.placement.problem import KEYED, Problem, Queries, cost_of, fits
 
 pytest.importorskip("pymetis", reason="the paper's plans cut graphs by METIS")
 
@@ -24,17 +25,17 @@ def accesses(problem, pack_of):
 
 
 def test_figure_6_is_found_by_the_climb_and_by_ours():
-    problem = Problem.of(FIGURE_6, 4, Prices(10, 1), keys=2)
+    problem = Problem.of(FIGURE_6, 4, AccessPrices(10, 1), keys=2)
     # The two parts of Figure 7b.
     climbed = hill_climb(problem, np.array([1, 1, 0, 0, 0, 0, 1, 1]))
     assert np.flatnonzero(climbed == KEYED).tolist() == [3, 4]
     assert accesses(problem, climbed)[1] == 12
-    ours = plan(Problem.of(FIGURE_6, 3, Prices(10, 1), keys=2))
+    ours = plan(Problem.of(FIGURE_6, 3, AccessPrices(10, 1), keys=2))
     assert (ours.cost.touches, ours.cost.keys) == (2, 12)
 
 
 def test_placing_whole_packs_takes_cold_arrays_along():
-    problem = Problem.of(SEPARATE, 2, Prices(10, 1), keys=2)
+    problem = Problem.of(SEPARATE, 2, AccessPrices(10, 1), keys=2)
     whole = place_packs(problem, PAIRS)
     assert (whole == KEYED).sum() == 2
     assert accesses(problem, whole) == (4, 5)
@@ -45,7 +46,7 @@ def test_placing_whole_packs_takes_cold_arrays_along():
 
 
 def test_placing_first_tears_apart_what_is_read_together():
-    problem = Problem.of(TOGETHER, 2, Prices(10, 1), keys=2)
+    problem = Problem.of(TOGETHER, 2, AccessPrices(10, 1), keys=2)
     placed = baseline(problem, "P-C")
     assert np.flatnonzero(placed.pack_of == KEYED).tolist() == [1, 3]
     assert (placed.cost.touches, placed.cost.keys) == (6, 8)
@@ -74,7 +75,7 @@ def test_each_keeps_the_limits(name, weighed):
     random = np.random.default_rng(0)
     weights = random.integers(1, 30, 300) if weighed else None
     log = Queries.of([random.choice(280, 9, replace=False) for _ in range(150)], 300)
-    problem = Problem.of(log, 40 if weighed else 7, Prices(10, 1), keys=50, weights=weights)
+    problem = Problem.of(log, 40 if weighed else 7, AccessPrices(10, 1), keys=50, weights=weights)
     found = baseline(problem, name, order=random.permutation(300))
     assert fits(problem, found.pack_of)
     assert found.cost == cost_of(problem, found.pack_of)
@@ -82,10 +83,10 @@ def test_each_keeps_the_limits(name, weighed):
 
 
 def test_range_follows_the_order():
-    problem = Problem.of(Queries.of([[0]], 5), 2, Prices(10, 1))
+    problem = Problem.of(Queries.of([[0]], 5), 2, AccessPrices(10, 1))
     assert baseline(problem, "range", order=np.array([4, 0, 3, 1, 2])).pack_of.tolist() == [0, 1, 2, 1, 0]
 
 
 def test_unknown_name():
     with pytest.raises(InvalidInputError, match="P1"):
-        baseline(Problem.of(Queries.of([[0]], 5), 2, Prices(10, 1)), "P2")
+        baseline(Problem.of(Queries.of([[0]], 5), 2, AccessPrices(10, 1)), "P2")

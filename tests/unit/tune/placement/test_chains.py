@@ -4,14 +4,15 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.chains import chain
 from hyperslab.tune.placement.metis import graph_of_arrays
 from hyperslab.tune.placement.moves import flat, improve, rounded
 from hyperslab.tune.placement.planner import plan
-from hyperslab.tune.placement.problem import KEYED, Prices, Problem, Queries, cost_of, fits
+from hyperslab.tune.placement.problem import KEYED, Problem, Queries, cost_of, fits
 from hyperslab.tune.placement.state import make_state
 
-PRICES = Prices(10, 1)
+PRICES = AccessPrices(10, 1)
 
 
 @st.composite

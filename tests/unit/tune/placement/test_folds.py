@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.folds import WAYS, choose, choose_size, split
 from hyperslab.tune.placement.orders import fit_order
-from hyperslab.tune.placement.problem import KEYED, Prices, Problem, Queries, cost_of, fits
+from hyperslab.tune.placement.problem import KEYED, Problem, Queries, cost_of, fits
 
 SIDE = 40
 PLACES = np.stack(np.divmod(np.random.default_rng(0).permutation(SIDE * SIDE), SIDE), axis=1)
@@ -27,7 +28,7 @@ def scattered(kinds, count, seed):
 
 
 def problem_of(queries, **limits):
-    return Problem.of(Queries.of(queries, len(PLACES)), 16, Prices(10, 1), **limits)
+    return Problem.of(Queries.of(queries, len(PLACES)), 16, AccessPrices(10, 1), **limits)
 
 
 def test_order_learns_the_shape_of_queries():

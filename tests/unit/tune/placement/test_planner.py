@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hyperslab.errors import InvalidInputError
+from hyperslab.plan import AccessPrices
 from hyperslab.tune.placement.bound import lower_bound
 from hyperslab.tune.placement.climb import climb, set_gain
 from hyperslab.tune.placement.graph import atoms, contract
@@ -17,7 +18,7 @@ from hyperslab.tune.placement.metis import graph_of_arrays
 from hyperslab.tune.placement.moves import flat, improve, return_keys, rounded
 from hyperslab.tune.placement.packing import best_fit, fill_up, in_order
 from hyperslab.tune.placement.planner import plan
-from hyperslab.tune.placement.problem import KEYED, Placement, Prices, Problem, Queries, cost_of, fits
+from hyperslab.tune.placement.problem import KEYED, Placement, Problem, Queries, cost_of, fits
 from hyperslab.tune.placement.state import add, make_state, remove
 
 tiny = settings(max_examples=50, deadline=None)
@@ -29,7 +30,7 @@ def problems(draw, most=6, queries=6):
     arrays = draw(st.integers(1, most))
     log = draw(st.lists(st.lists(st.integers(0, arrays - 1), min_size=1, max_size=arrays), max_size=queries))
     weights = draw(st.none() | st.lists(st.integers(1, 5), min_size=arrays, max_size=arrays))
-    prices = Prices(draw(st.sampled_from([2.0, 10.0, 300.0])), 1.0, draw(st.sampled_from([0.0, 3.0])))
+    prices = AccessPrices(draw(st.sampled_from([2.0, 10.0, 300.0])), 1.0, draw(st.sampled_from([0.0, 3.0])))
     keys = draw(st.integers(0, 5))
     return Problem.of(Queries.of(log, arrays), draw(st.integers(1, 4)), prices, keys=keys, weights=weights)
 
@@ -82,7 +83,7 @@ def test_plan_finds_the_optimum_of_most_small_problems():
     random, as_good, cases = np.random.default_rng(0), 0, 25
     for _ in range(cases):
         log = Queries.of([random.choice(5, random.integers(1, 4), replace=False) for _ in range(5)], 5)
-        problem = Problem.of(log, int(random.integers(2, 4)), Prices(10, 1), keys=int(random.integers(0, 3)))
+        problem = Problem.of(log, int(random.integers(2, 4)), AccessPrices(10, 1), keys=int(random.integers(0, 3)))
         as_good += plan(problem).cost.seconds <= min(seconds(problem, each) for each in placements(problem)) + 1e-9
     assert as_good >= 0.75 * cases
 
@@ -158,7 +159,7 @@ def test_each_search_spares_and_keeps_the_limits(problem, data):
 
 def test_climb_takes_the_set_with_the_most_for_its_weight():
     log = Queries.of([[0, 1], [2], [2], [2], [3, 4, 5]], 6)
-    problem = Problem.of(log, 3, Prices(10, 1))
+    problem = Problem.of(log, 3, AccessPrices(10, 1))
     graph = graph_of_arrays(log, problem.weights)
     state = make_state(graph, np.array([0, 0, 0, 1, 1, 1]), 2)
     assert climb(graph, state, problem.prices, 1) == (0, 27.0)
@@ -167,8 +168,8 @@ def test_climb_takes_the_set_with_the_most_for_its_weight():
 
 def test_a_price_of_requests_keeps_single_keys_away():
     log = Queries.of([[0, 1, 2], [2, 3, 4]], 5)
-    dear = plan(Problem.of(log, 3, Prices(10, 1, request_s=30), keys=5))
-    cheap = plan(Problem.of(log, 3, Prices(10, 1), keys=5))
+    dear = plan(Problem.of(log, 3, AccessPrices(10, 1, request_s=30), keys=5))
+    cheap = plan(Problem.of(log, 3, AccessPrices(10, 1), keys=5))
     assert not (dear.pack_of == KEYED).any()
     assert (cheap.pack_of == KEYED).any()
 
@@ -230,14 +231,16 @@ def test_packing_never_overfills(weights, most, packs):
 def test_same_seed_same_plan():
     random = np.random.default_rng(3)
     log = Queries.of([random.choice(400, 9, replace=False) for _ in range(300)], 400)
-    problem = Problem.of(log, 20, Prices(10, 1), keys=40)
+    problem = Problem.of(log, 20, AccessPrices(10, 1), keys=40)
     assert (plan(problem, seed=5).pack_of == plan(problem, seed=5).pack_of).all()
 
 
 def test_by_bytes_the_limits_are_bytes():
     random = np.random.default_rng(4)
     log = Queries.of([random.choice(500, 12, replace=False) for _ in range(200)], 500)
-    problem = Problem.of(log, 1 << 20, Prices(2e-3, 1e-4), keys=3 << 20, weights=random.integers(1000, 200_000, 500))
+    problem = Problem.of(
+        log, 1 << 20, AccessPrices(2e-3, 1e-4), keys=3 << 20, weights=random.integers(1000, 200_000, 500)
+    )
     found = plan(problem)
     assert fits(problem, found.pack_of)
     assert (found.pack_of == KEYED).any()
@@ -247,15 +250,15 @@ def test_by_bytes_the_limits_are_bytes():
 def test_few_packs_are_enough_if_they_hold_all():
     random = np.random.default_rng(4)
     log = Queries.of([random.choice(90, 7, replace=False) for _ in range(60)], 100)
-    problem = Problem.of(log, 10, Prices(10, 1), packs=10)
+    problem = Problem.of(log, 10, AccessPrices(10, 1), packs=10)
     assert fits(problem, plan(problem).pack_of)
     with pytest.raises(InvalidInputError, match="do not hold all"):
-        plan(Problem.of(log, 10, Prices(10, 1), packs=9))
+        plan(Problem.of(log, 10, AccessPrices(10, 1), packs=9))
 
 
 def test_unread_arrays_stand_in_the_order_given():
     log = Queries.of([[0, 1]], 6)
-    found = plan(Problem.of(log, 2, Prices(10, 1)), order=np.array([5, 2, 0, 4, 3, 1]))
+    found = plan(Problem.of(log, 2, AccessPrices(10, 1)), order=np.array([5, 2, 0, 4, 3, 1]))
     assert found.pack_of[0] == found.pack_of[1]
     assert found.pack_of[5] == found.pack_of[2]
     assert found.pack_of[4] == found.pack_of[3]
@@ -263,7 +266,7 @@ def test_unread_arrays_stand_in_the_order_given():
 
 @pytest.mark.parametrize("arrays", [0, 5])
 def test_nothing_read(arrays):
-    found = plan(Problem.of(Queries.of([], arrays), 2, Prices(10, 1), keys=3))
+    found = plan(Problem.of(Queries.of([], arrays), 2, AccessPrices(10, 1), keys=3))
     assert isinstance(found, Placement)
     assert (len(found.pack_of), found.cost.seconds, found.bound_s) == (arrays, 0, 0)
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hyperslab.errors import InvalidInputError
-from hyperslab.tune.placement.problem import KEYED, Placement, Prices, Problem, Queries, cost_of, fits
+from hyperslab.plan import AccessPrices
+from hyperslab.tune.placement.problem import KEYED, Placement, Problem, Queries, cost_of, fits
 
 FIGURE_6 = [[0, 1, 2, 3], [4, 5, 6, 7]] + 5 * [[3, 4]]
 
@@ -28,14 +29,14 @@ def test_cost_is_the_definition_s(case, request_s):
     stored = pack_of == np.arange(4)[:, None]
     touches = np.count_nonzero(stored @ wanted.T)
     keys = wanted @ (pack_of == KEYED)
-    problem = Problem.of(Queries.of(queries, len(pack_of)), 9, Prices(10, 2, request_s))
+    problem = Problem.of(Queries.of(queries, len(pack_of)), 9, AccessPrices(10, 2, request_s))
     found = cost_of(problem, pack_of)
     assert (found.touches, found.keys, found.requests) == (touches, keys.sum(), np.count_nonzero(keys))
     assert found.seconds == 10 * touches + 2 * keys.sum() + request_s * np.count_nonzero(keys)
 
 
 def test_figure_6():
-    problem = Problem.of(Queries.of(FIGURE_6, 8), 3, Prices(10, 1), keys=2)
+    problem = Problem.of(Queries.of(FIGURE_6, 8), 3, AccessPrices(10, 1), keys=2)
     found = cost_of(problem, np.array([0, 0, 0, KEYED, KEYED, 1, 1, 1]))
     assert (found.touches, found.keys) == (2, 12)
     assert fits(problem, np.array([0, 0, 0, KEYED, KEYED, 1, 1, 1]))
@@ -59,7 +60,7 @@ def test_only_some_queries():
 
 
 def test_limits_are_strict():
-    problem = Problem.of(Queries.of([[0, 1]], 4), 5, Prices(1, 1), keys=3, weights=[3, 3, 2, 9], packs=3)
+    problem = Problem.of(Queries.of([[0, 1]], 4), 5, AccessPrices(1, 1), keys=3, weights=[3, 3, 2, 9], packs=3)
     assert fits(problem, np.array([0, 1, 1, 2]))
     assert fits(problem, np.array([KEYED, 0, 0, 1]))
     assert not fits(problem, np.array([0, 0, 1, 2])), "a pack too full"
@@ -69,7 +70,7 @@ def test_limits_are_strict():
 
 
 def test_packs_are_numbered_without_gaps():
-    problem = Problem.of(Queries.of([[0, 1]], 4), 5, Prices(1, 1), keys=3)
+    problem = Problem.of(Queries.of([[0, 1]], 4), 5, AccessPrices(1, 1), keys=3)
     assert Placement.of(problem, np.array([7, KEYED, 3, 7]), "test").pack_of.tolist() == [1, KEYED, 0, 1]
 
 
@@ -80,12 +81,12 @@ def test_packs_are_numbered_without_gaps():
         lambda: Queries.of([[-1]], 5),
         lambda: Queries.of_csr([0, 3], [1, 2], 5),
         lambda: Queries.of_csr([0, 2, 1, 2], [1, 2], 5),
-        lambda: Problem.of(Queries.of([[0]], 2), 0, Prices(1, 1)),
-        lambda: Problem.of(Queries.of([[0]], 2), 1, Prices(1, 1), keys=-1),
-        lambda: Problem.of(Queries.of([[0]], 2), 1, Prices(1, 1), weights=[1]),
-        lambda: Problem.of(Queries.of([[0]], 2), 1, Prices(1, 1), weights=[1, 0]),
-        lambda: Prices(0, 1),
-        lambda: Prices(1, float("nan")),
+        lambda: Problem.of(Queries.of([[0]], 2), 0, AccessPrices(1, 1)),
+        lambda: Problem.of(Queries.of([[0]], 2), 1, AccessPrices(1, 1), keys=-1),
+        lambda: Problem.of(Queries.of([[0]], 2), 1, AccessPrices(1, 1), weights=[1]),
+        lambda: Problem.of(Queries.of([[0]], 2), 1, AccessPrices(1, 1), weights=[1, 0]),
+        lambda: AccessPrices(0, 1),
+        lambda: AccessPrices(1, float("nan")),
     ],
 )
 def test_what_cannot_be_is_refused(make):
