@@ -33,8 +33,8 @@ _LEAST_BAND_BYTES = 1 << 20
 # Seconds that it takes to look for calls, about: where they cannot spare as much, requests alone are sent.
 _SEARCH_S = 0.01
 
-# More requests than one for each chunk, and requests beside calls, have to be better by so much: each can meet a
-# connection that was idle, and together they may be more than the line takes at once.
+# More requests than one for each chunk, and requests beside calls, have to be better by so much than fewer, or calls
+# alone: each can meet a connection that was idle, and together they may be more than the line takes at once.
 _ALIKE = 1.1
 
 # Boxes of up to so many cells may have their plans remembered.
@@ -182,7 +182,7 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
         estimate = draft.estimate(requests)
         choice = None
         if worth_calling(model.weigh(estimate), model.least_with_call(0, 0), _SEARCH_S):
-            choice = _choose_calls(draft, needs)
+            choice = _choose_calls(draft, needs, many=len(requests) > len(merge(needs)))
         if choice is None or not choice.calls:
             return Plan(
                 model, None, tuple(draft.reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes,
@@ -203,11 +203,14 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     )  # fmt: skip
 
 
-def _choose_calls(draft: Draft, needs: Needs) -> Choice:
-    """Choose calls, and requests beside them only if these are worth it, as `_ALIKE` says: they share the line."""
+def _choose_calls(draft: Draft, needs: Needs, *, many: bool) -> Choice:
+    """Choose calls; requests beside them, or instead of them if there are `many`, only if these are worth it.
+
+    As `_ALIKE` says: they share the line, and calls bring less over it. `many` are more than one for each chunk.
+    """
     offers = draft.offers(needs)
     best = choose_calls(needs, draft.whole_bytes, offers, draft.model, spare=_SEARCH_S)
-    if not best.calls or not len(best.requests):
+    if not len(best.requests) or not (best.calls or many):
         return best
     alone = choose_calls(needs, draft.whole_bytes, offers, draft.model, all_of_them=True)
     fewer = len(alone.requests) < len(best.requests)
