@@ -321,30 +321,30 @@ def interrupted(url, options, action, *, ready=lambda: True, steps=("begun", "op
 def test_an_interrupt_on_a_stalled_store(fake_s3, layout, action):
     put(fake_s3, "a", DATA, CHUNKS, layout)
     fake_s3.rules.append(Rule("stall", key="/c/"))
-    assert interrupted("s3://bucket/a", options_for(fake_s3), action, ready=lambda: asked_for_chunks(fake_s3)) < 30
+    assert interrupted("s3://bucket/a", options_for(fake_s3), action, ready=lambda: asked_for_chunks(fake_s3)) < 10
     assert_quiet(fake_s3)
 
 
 def test_an_interrupt_on_a_slow_store(fake_s3):
     put(fake_s3, "a", DATA, (1, 8))
     fake_s3.rules.append(Rule("run", key="/c/", run=lambda: time.sleep(0.2)))
-    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", ready=lambda: asked_for_chunks(fake_s3)) < 30
+    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", ready=lambda: asked_for_chunks(fake_s3)) < 10
 
 
 def test_an_interrupt_while_opening(fake_s3):
     fake_s3.rules.append(Rule("stall"))
-    assert interrupted("s3://bucket/a", options_for(fake_s3), "open", ready=lambda: fake_s3.log, steps=("begun",)) < 30
+    assert interrupted("s3://bucket/a", options_for(fake_s3), "open", ready=lambda: fake_s3.log, steps=("begun",)) < 10
 
 
 def test_an_interrupt_while_threads_decode(fake_s3):
     put(fake_s3, "a", DATA, CHUNKS, "zstd")
-    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", steps=DECODING, decode_s=1.0) < 30
+    assert interrupted("s3://bucket/a", options_for(fake_s3), "read", steps=DECODING, decode_s=1.0) < 10
 
 
 def test_an_interrupt_while_local_files_are_decoded(tmp_path):
     data = np.arange(1 << 22, dtype="i4").reshape(1024, 4096)  # enough for several threads
     path = on_disk(tmp_path, data, (64, 1024), "zstd")
-    assert interrupted(path, {}, "local", steps=DECODING, decode_s=1.0) < 30
+    assert interrupted(path, {}, "local", steps=DECODING, decode_s=1.0) < 10
 
 
 # Closing
