@@ -8,6 +8,7 @@ where that one sets the pace, other groupings are tried.
 
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isinf
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ _MOST_COMBINED = 1 << 16
 _MANY_RANGES = 1 << 16
 _NEAR = 1.02
 _ROUNDS = 4
+# Seconds that it takes to look for other groupings, about: where none can spare as much, none is looked for.
+_SEARCH_S = 0.003
 # Stands for the gap between ranges of different objects.
 _FAR = 2**62
 
@@ -111,7 +114,9 @@ def optimise(
         # Rows of several chunks: equal parts of each chunk make better groups than equal parts of all.
         even = _cut_well(gaps.group(ranges, ties), ranges, tariff, finest=2 * ranges.largest)
         plan = min(plan, even, key=tariff.price)
-    return plan if exact or tariff.is_near(plan, bound, _NEAR) else _descend(plan, count, ranges, gaps, tariff)
+    if exact or tariff.is_near(plan, bound, _NEAR) or not tariff.is_worth_a_search(plan, bound):
+        return plan
+    return _descend(plan, count, ranges, gaps, tariff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,10 @@ class _Tariff:
         """Say whether requests cost at most `slack` times the bound."""
         cost = self.price(plan)
         return cost[0] <= slack * bound[0] and cost[1] <= slack * bound[1]
+
+    def is_worth_a_search(self, plan: Ranges, bound: tuple[float, float]) -> bool:
+        """Say whether a plan at the bound would spare more than it takes to find one; where only money counts, any."""
+        return isinf(self.model.phi) or self.price(plan)[0] - bound[0] > _SEARCH_S
 
 
 @dataclass(frozen=True, slots=True, eq=False)
