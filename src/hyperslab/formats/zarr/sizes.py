@@ -115,23 +115,39 @@ def _even(length: int, size: int) -> int:
 
 
 def _gather(shape: Shape, chunks: Shape, itemsize: int) -> Shape | None:
-    """Return the shape of shards that hold as many chunks as fit into an object; None if that is one."""
-    counts = [1] * len(shape)
+    """Return the shape of shards that hold as many chunks as fit into an object; None if that is one.
+
+    They reach about equally far along all axes, or all along the last one, if there are fewer of them then: chunks
+    along it come by one request only as far as their shard goes.
+
+    >>> _gather((8192, 8192), (128, 64), 4), _gather((3, 2880, 3840), (3, 126, 64), 1)
+    ((2048, 2048), (3, 1008, 3840))
+    """
     grid = [-(-length // chunk) if length else 1 << 62 for length, chunk in zip(shape, chunks, strict=True)]
-    nbytes = prod(chunks) * itemsize
-    while True:
-        room = [axis for axis, end in enumerate(grid) if counts[axis] < end]
-        if not room:
-            break
-        axis = min(room, key=lambda axis: (counts[axis] * chunks[axis], -axis))
-        more = min(2 * counts[axis], grid[axis])
-        count = prod(counts) // counts[axis] * more
-        if count * nbytes > OBJECT_BYTES or count > _MOST_CHUNKS:
-            break
-        counts[axis] = more
+    most = min(_MOST_CHUNKS, OBJECT_BYTES // (prod(chunks) * itemsize))
+    counts = _grown([1] * len(shape), grid, chunks, most)
+    if len(grid) > 1 and grid[-1] <= most:
+        wide = _grown([1] * (len(shape) - 1) + grid[-1:], grid, chunks, most)
+        counts = min(counts, wide, key=lambda counts: prod(map(_parts, grid, counts)))
     if prod(counts) == 1:
         return None
     return tuple([count * chunk for count, chunk in zip(counts, chunks, strict=True)])
+
+
+def _grown(counts: list[int], grid: list[int], chunks: Shape, most: int) -> list[int]:
+    """Return how many chunks a shard has along each axis: twice as many along the shortest, until there are `most`."""
+    counts = list(counts)
+    while room := [axis for axis, end in enumerate(grid) if counts[axis] < end]:
+        axis = min(room, key=lambda axis: (counts[axis] * chunks[axis], -axis))
+        more = min(2 * counts[axis], grid[axis])
+        if prod(counts) // counts[axis] * more > most:
+            break
+        counts[axis] = more
+    return counts
+
+
+def _parts(length: int, size: int) -> int:
+    return -(-length // size)
 
 
 def _divide(shards: Shape, itemsize: int, *, table: bool) -> Shape:
