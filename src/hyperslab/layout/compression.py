@@ -38,18 +38,18 @@ class Compression:
     typesize: int = 1
     blocksize: int = 0
 
-    def encode(self, flat: ByteArray) -> ByteArray:
-        """Return bytes compressed."""
-        return np.frombuffer(getattr(self, f"_{self.name}")(flat), np.uint8)
+    def encode(self, flat: ByteArray, parts: int = 1) -> ByteArray:
+        """Return bytes compressed; zstd has codes of its own for each of so many equal parts."""
+        return np.frombuffer(getattr(self, f"_{self.name}")(flat, parts), np.uint8)
 
-    def _zstd(self, flat: ByteArray) -> bytes:
-        return zstd.compress(flat, self.level)
+    def _zstd(self, flat: ByteArray, parts: int) -> bytes:
+        return zstd.compress(flat, self.level, parts)
 
-    def _gzip(self, flat: ByteArray) -> bytes:
+    def _gzip(self, flat: ByteArray, parts: int) -> bytes:
         engine = zlib_ng.compressobj(self.level, zlib_ng.DEFLATED, _GZIP)
         return bytes(engine.compress(flat) + engine.flush())
 
-    def _blosc(self, flat: ByteArray) -> bytes:
+    def _blosc(self, flat: ByteArray, parts: int) -> bytes:
         from numcodecs.blosc import compress  # type: ignore[import-untyped,unused-ignore]
 
         compressed: bytes = compress(

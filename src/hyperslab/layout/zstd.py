@@ -41,8 +41,8 @@ def decompress(data: ByteArray, nbytes: int) -> ByteArray:
     return np.frombuffer(held, np.uint8)
 
 
-def compress(data: ByteArray | memoryview | bytes, level: int) -> bytes:
-    """Return bytes as one frame, which states its size."""
+def compress(data: ByteArray | memoryview | bytes, level: int, parts: int = 1) -> bytes:
+    """Return bytes as one frame, which states its size; blocks of it end where each of so many equal parts does."""
     waiting = _compressors(level)
     try:
         engine = waiting.pop()
@@ -50,11 +50,21 @@ def compress(data: ByteArray | memoryview | bytes, level: int) -> bytes:
         import zstandard
 
         engine = zstandard.ZstdCompressor(level)
-    made: bytes = engine.compress(data)
+    made: bytes = engine.compress(data) if parts == 1 else _in_parts(engine, data, parts)
     # One that has become large is let go: to make another takes little of the time that what made it large did.
     if engine.memory_size() <= _KEPT_BYTES:
         waiting.append(engine)
     return made
+
+
+def _in_parts(engine: Any, data: ByteArray | memoryview | bytes, parts: int) -> bytes:
+    from zstandard import COMPRESSOBJ_FLUSH_BLOCK
+
+    view = memoryview(data)
+    stream, each, made = engine.compressobj(size=len(view)), -(-len(view) // parts), []
+    for start in range(0, len(view), each):
+        made += [stream.compress(view[start : start + each]), stream.flush(COMPRESSOBJ_FLUSH_BLOCK)]
+    return b"".join([*made, stream.flush()])
 
 
 def error() -> type[Exception]:

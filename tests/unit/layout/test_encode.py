@@ -46,6 +46,24 @@ def test_encoded_chunks_decode_to_the_same_cells(dtype, shape, compression, chec
     encoder.check(data, "k")
 
 
+@pytest.mark.parametrize("compression", COMPRESSIONS[:9])
+@pytest.mark.parametrize("shape", [(3, 64, 64), (1, 4, 64, 64), (2, 5000), (5, 64, 64)])
+def test_planes_of_a_picture_come_back_however_they_are_compressed(shape, compression):
+    cells = np.random.default_rng(3).integers(0, 50, shape).astype("u1")
+    data = ChunkEncoder(cells.dtype, tuple(range(len(shape))), compression, checksum=True).encode(cells)
+    undone = {"zstd": [Zstd()], "gzip": [Zlib("gzip")], "blosc": [Blosc()], None: []}
+    codecs = [*undone[compression and compression.name], Checksum("crc32c")]
+    decoder = chunk_decoder(codecs, chunks=shape, stored=cells.dtype, order=tuple(range(len(shape))))
+    assert np.array_equal(decoder.decode(data.data, "k"), cells)
+
+
+def test_colours_take_less_than_by_one_code():
+    rng = np.random.default_rng(5)
+    picture = np.stack([rng.integers(low, low + 16, (96, 96), np.uint8) for low in (0, 100, 200)])
+    encoder = ChunkEncoder(picture.dtype, (0, 1, 2), DEFAULT, checksum=False)
+    assert encoder.encode(picture).nbytes < 0.85 * DEFAULT.encode(picture.reshape(-1)).nbytes
+
+
 def test_cells_of_another_order_and_type_are_cast():
     encoder = ChunkEncoder(np.dtype(">i2"), (1, 0), None, checksum=False)
     cells = np.asfortranarray(np.arange(6, dtype="i8").reshape(2, 3))

@@ -28,6 +28,21 @@ def test_others_read_what_is_written_and_the_other_way_round(data, level):
     assert Zstd().decode(array(compress(data, level)), Size(len(data), exact=True), "k").tobytes() == data
 
 
+@given(st.binary(min_size=1, max_size=5000), st.integers(0, 9), st.integers(2, 9))
+def test_frames_of_several_parts_hold_the_same(data, level, parts):
+    frame = compress(data, level, parts)
+    assert bytes(other_decompress(frame)) == data
+    assert decompress(array(frame), len(data)).tobytes() == data
+
+
+def test_parts_that_are_not_alike_have_codes_of_their_own():
+    rng = np.random.default_rng(5)
+    parts = [rng.integers(low, low + 16, 8192, np.uint8) for low in (0, 100, 200)]
+    data = np.concatenate(parts)
+    assert len(compress(data, 1, 3)) < 0.85 * len(compress(data, 1))
+    assert len(compress(data, 1, 3)) < sum([len(compress(part, 1)) for part in parts])
+
+
 @given(st.binary(min_size=1, max_size=300), st.data())
 def test_damaged_frames_are_an_error_or_as_long_as_they_say(data, draw):
     frame = bytearray(compress(data, 1))
