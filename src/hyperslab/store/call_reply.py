@@ -26,6 +26,8 @@ _MAGIC = b"HSC1"
 _LEVEL = 1
 # So many bytes of cells tell well enough how much smaller the others get.
 _SAMPLE_BYTES = 128 << 10
+# Cells are compressed if they get smaller than this share of themselves.
+_WORTH = 0.95
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,7 +62,7 @@ class CallReply:
         """Return the reply in parts that follow one another; cells that are not compressed are not copied."""
         cells = [answer.data for answer in self.answers if answer.data is not None]
         nbytes = sum([len(data) for data in cells])
-        compressed = _compressed(cells) if compress and nbytes else None
+        compressed = _compressed(cells) if compress and _is_worth_it(cells) else None
         if compressed is not None and len(compressed) < nbytes:
             cells = [memoryview(compressed)]
         header = {
@@ -121,7 +123,15 @@ def shrink_of(cells: npt.NDArray[Any]) -> float:
             each = cells.nbytes // cells.shape[axis]
             cells = cells[(slice(None),) * axis + (slice(0, max(1, _SAMPLE_BYTES // each)),)]
     sample = np.ascontiguousarray(cells).reshape(-1).view(np.uint8).data
-    return min(1.0, len(_compressed([sample])) / len(sample))
+    share = len(_compressed([sample])) / len(sample)
+    return share if share < _WORTH else 1.0
+
+
+def _is_worth_it(cells: list[memoryview]) -> bool:
+    """Whether it pays to compress cells, by the first bytes of each part: what is billed goes on meanwhile."""
+    samples = [part[: max(1, _SAMPLE_BYTES // len(cells))] for part in cells if len(part)]
+    nbytes = sum([len(sample) for sample in samples])
+    return nbytes > 0 and len(_compressed(samples)) < _WORTH * nbytes
 
 
 def _size(answer: ChunkAnswer) -> int | None:
