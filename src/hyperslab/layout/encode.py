@@ -16,9 +16,9 @@ from hyperslab.layout.shards import parse_shard_index
 __all__ = ["ChunkEncoder", "join_shard", "split_shard"]
 
 _MISSING = np.uint64(2**64 - 1)
-# Up to so many planes of a chunk are compressed each by codes of its own, if they have at least so many bytes: red, green
-# and blue of a picture are not alike, and took 18 % less of a camera's pictures. Where planes are alike, their codes
-# take a hundred bytes each.
+# Up to so many planes of a chunk are compressed each by codes of its own, if they have at least so many bytes: red,
+# green and blue of a picture are not alike, and took 18 % less of a camera's pictures. Where planes are alike, their
+# codes take a hundred bytes each.
 _MOST_PLANES, _PLANE_BYTES = 4, 1 << 12
 
 

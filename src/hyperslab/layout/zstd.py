@@ -60,10 +60,9 @@ def compress(data: ByteArray | memoryview | bytes, level: int, parts: int = 1) -
 def _in_parts(engine: Any, data: ByteArray | memoryview | bytes, parts: int) -> bytes:
     from zstandard import COMPRESSOBJ_FLUSH_BLOCK
 
-    view = memoryview(data)
-    stream, each, made = engine.compressobj(size=len(view)), -(-len(view) // parts), []
-    for start in range(0, len(view), each):
-        made += [stream.compress(view[start : start + each]), stream.flush(COMPRESSOBJ_FLUSH_BLOCK)]
+    stream, each, made = engine.compressobj(size=len(data)), -(-len(data) // parts), []
+    for start in range(0, len(data), each):
+        made += [stream.compress(data[start : start + each]), stream.flush(COMPRESSOBJ_FLUSH_BLOCK)]
     return b"".join([*made, stream.flush()])
 
 

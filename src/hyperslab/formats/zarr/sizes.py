@@ -24,6 +24,8 @@ LONE_CHUNK_BYTES = 2 << 20
 OBJECT_BYTES = 16 << 20
 # An index of more chunks would be longer than the chunks that it leads to.
 _MOST_CHUNKS = 1024
+# An array of more shards is not a picture that is read by boxes.
+_FEW_SHARDS = 8
 # A table has rows of at most this many bytes, and at least this many times as many rows as columns.
 _ROW_BYTES = 8 << 10
 _TABLE_RATIO = 8
@@ -117,8 +119,8 @@ def _even(length: int, size: int) -> int:
 def _gather(shape: Shape, chunks: Shape, itemsize: int) -> Shape | None:
     """Return the shape of shards that hold as many chunks as fit into an object; None if that is one.
 
-    They reach about equally far along all axes, or all along the last one, if there are fewer of them then: chunks
-    along it come by one request only as far as their shard goes.
+    They reach about equally far along all axes; those of an array of a few, as a picture is, all along the last one, if
+    they are fewer then: chunks along it come by one request only as far as their shard goes.
 
     >>> _gather((8192, 8192), (128, 64), 4), _gather((3, 2880, 3840), (3, 126, 64), 1)
     ((2048, 2048), (3, 1008, 3840))
@@ -126,9 +128,9 @@ def _gather(shape: Shape, chunks: Shape, itemsize: int) -> Shape | None:
     grid = [-(-length // chunk) if length else 1 << 62 for length, chunk in zip(shape, chunks, strict=True)]
     most = min(_MOST_CHUNKS, OBJECT_BYTES // (prod(chunks) * itemsize))
     counts = _grown([1] * len(shape), grid, chunks, most)
-    if len(grid) > 1 and grid[-1] <= most:
+    if len(grid) > 1 and grid[-1] <= most and _objects(grid, counts) <= _FEW_SHARDS:
         wide = _grown([1] * (len(shape) - 1) + grid[-1:], grid, chunks, most)
-        counts = min(counts, wide, key=lambda counts: prod(map(_parts, grid, counts)))
+        counts = min(counts, wide, key=lambda counts: _objects(grid, counts))
     if prod(counts) == 1:
         return None
     return tuple([count * chunk for count, chunk in zip(counts, chunks, strict=True)])
@@ -146,8 +148,9 @@ def _grown(counts: list[int], grid: list[int], chunks: Shape, most: int) -> list
     return counts
 
 
-def _parts(length: int, size: int) -> int:
-    return -(-length // size)
+def _objects(grid: list[int], counts: list[int]) -> int:
+    """Return how many shards there are, each of so many chunks along each axis."""
+    return prod([-(-length // count) for length, count in zip(grid, counts, strict=True)])
 
 
 def _divide(shards: Shape, itemsize: int, *, table: bool) -> Shape:
