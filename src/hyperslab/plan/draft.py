@@ -13,7 +13,7 @@ from hyperslab.layout.wire import travels
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
 from hyperslab.plan.pieces import BoxPieces, Pieces, cells_of, inners_of, listed_of, objects_of, which_object
-from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
+from hyperslab.plan.ranges import Ints, Needs, Ranges, Units, is_sorted
 from hyperslab.plan.shards import choose_wholes
 
 __all__ = ["Draft", "IsCached"]
@@ -332,13 +332,15 @@ class Draft:
     def _needs_of_extents(self, read: Pieces, extents: list[_Extents]) -> Needs:
         """Needs of chunks that lie anywhere in their objects: whole ones if encoded, runs if plain."""
         columns = extents[0] if len(extents) == 1 else [np.concatenate(each) for each in zip(*extents, strict=True)]
-        order = np.lexsort((columns[2], columns[1]))
-        pieces, objects, lows, highs = [column[order] for column in columns]
+        pieces, objects, lows, highs = columns
+        if not is_sorted(objects, lows):
+            order = np.lexsort((lows, objects))
+            pieces, objects, lows, highs = [column[order] for column in columns]
         chunks, units = Units(objects, lows, highs), np.arange(len(pieces))
         # An index may lead to one place from two chunks.
         overlapping = bool(((objects[1:] == objects[:-1]) & (lows[1:] < highs[:-1])).any())
         if not read.layout.plain:
-            return Needs.sorted(chunks, units, pieces + self.count, lows, highs, 0, overlapping=overlapping)
+            return Needs(chunks, units, pieces + self.count, lows, highs, 0, overlapping)
         unit_of = np.full(len(read), -1, np.int64)
         unit_of[pieces] = units
         owners, starts, stops = read.runs()

@@ -20,7 +20,7 @@ from hyperslab.plan.grouping import Call
 from hyperslab.plan.optimise import MAX_REQUEST_BYTES, fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
 from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces, chunk_count_of
-from hyperslab.plan.ranges import Needs, Ranges
+from hyperslab.plan.ranges import Needs, Ranges, Units
 from hyperslab.selection import AxisParts
 
 __all__ = ["Method", "Plan", "check_method", "direct_plan", "instead_of_calls", "make_plan"]
@@ -131,6 +131,10 @@ def make_plan(
         _check_callable(reads, model)
     if method is None and len(reads) == 1 and _is_small_box(reads[0]):
         plan = _plan_small_box(reads[0], model)
+        if plan is not None:
+            return plan
+    if method is None and len(reads) == 1 and len(reads[0]) == 1:
+        plan = _plan_one_chunk(reads[0], model, tables or {}, told, is_cached)
         if plan is not None:
             return plan
     if model.function is not None and method in (None, "call"):
@@ -288,6 +292,36 @@ def _choose(needs: Needs, model: CostModel, method: Method | None, other_bytes: 
     if method == "paper":
         return paper(needs, model)
     return {"get": get, "merge": merge, "fetch": fetch}[method](needs)
+
+
+def _plan_one_chunk(
+    read: Pieces, model: CostModel, tables: Mapping[str, ChunkTable], told: Collection[str], is_cached: IsCached | None
+) -> Plan | None:
+    """Plan a read of one encoded chunk whose place in its shard is known; None if there is more to decide.
+
+    Small boxes are read more often than all else, and there is one way to read them.
+    """
+    layout = read.layout
+    if layout.index is None or layout.plain or layout.references is not None or layout.table is not None:
+        return None
+    key, inner = layout.home_of(next(read.chunks()))
+    table = tables.get(key)
+    if table is None or key in told or (is_cached is not None and is_cached(layout, key, inner)):
+        return None
+    low, nbytes = table.offsets.item(inner), table.lengths.item(inner)
+    if low < 0 or nbytes <= 0:
+        return None
+    needed = read.cells * layout.stored.itemsize
+    estimate = model.estimate(requests=1, needed=needed, fetched=nbytes, largest=nbytes)
+    if model.function is not None and (
+        isinf(model.phi) or worth_calling(model.weigh(estimate), model.least_with_call(0, 0), _SEARCH_S)
+    ):
+        return None
+    first, lows, highs = np.zeros(1, np.int64), np.array([low]), np.array([low + nbytes])
+    needs = Needs(Units(first, lows, highs), first, first, lows, highs, 0)
+    return Plan(
+        model, None, (read,), (0,), [key], needs, Ranges(first, lows, highs), {}, {}, [], [], estimate, 1
+    )  # fmt: skip
 
 
 def _is_small_box(read: Pieces) -> TypeGuard[BoxPieces]:

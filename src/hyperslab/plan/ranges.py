@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError
 
-__all__ = ["Ints", "Needs", "Ranges", "Units", "reach_of", "spans_in"]
+__all__ = ["Ints", "Needs", "Ranges", "Units", "is_sorted", "reach_of", "spans_in"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -82,7 +83,7 @@ class Needs:
         overlapping: bool,
     ) -> "Needs":
         """Sort the rows by object, then by start; those of one chunk must ascend already."""
-        if len(chunks.objects) > 1 and not _is_sorted(chunks.objects[units], starts):
+        if len(chunks.objects) > 1 and not is_sorted(chunks.objects[units], starts):
             order = np.lexsort((starts, chunks.objects[units]))
             units, owners, starts, stops = units[order], owners[order], starts[order], stops[order]
             align = align if isinstance(align, int) else align[order]
@@ -105,15 +106,17 @@ class Needs:
             np.concatenate([n.chunks.starts for n in needs]),
             np.concatenate([n.chunks.stops for n in needs]),
         )
-        return Needs.sorted(
+        columns = (
             chunks,
             np.concatenate([n.units + base for n, base in zip(needs, counts, strict=False)]),
             np.concatenate([n.owners for n in needs]),
             np.concatenate([n.starts for n in needs]),
             np.concatenate([n.stops for n in needs]),
             _joined_align(needs),
-            overlapping=True,
         )
+        if _are_apart(needs):
+            return Needs(*columns, overlapping=any([n.overlapping for n in needs]))
+        return Needs.sorted(*columns, overlapping=True)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -199,6 +202,13 @@ class Needs:
         return Ranges(objects[heads], starts[heads], stops[tails], align)
 
 
+def _are_apart(needs: Sequence[Needs]) -> bool:
+    """Whether each of some needs, which are sorted, is of objects that have higher numbers than those before."""
+    some = [n for n in needs if len(n)]
+    ends = [(n.chunks.objects.item(n.units.item(0)), n.chunks.objects.item(n.units.item(-1))) for n in some]
+    return all([before[1] < after[0] for before, after in pairwise(ends)])
+
+
 def _joined_align(needs: Sequence[Needs]) -> Ints | int:
     first = needs[0].align
     if isinstance(first, int) and all([isinstance(n.align, int) and n.align == first for n in needs]):
@@ -232,7 +242,8 @@ def _check_line(objects: int, reach: int) -> None:
         )
 
 
-def _is_sorted(objects: Ints, starts: Ints) -> bool:
+def is_sorted(objects: Ints, starts: Ints) -> bool:
+    """Whether rows are sorted by object, then by start."""
     before, after = objects[:-1], objects[1:]
     return bool(((after > before) | ((after == before) & (starts[1:] >= starts[:-1]))).all())
 

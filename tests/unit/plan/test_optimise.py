@@ -177,6 +177,18 @@ def test_where_the_largest_request_sets_the_pace_plans_are_near_the_best(name):
     assert np.mean(excess) < 0.002
 
 
+def test_other_groupings_are_looked_for_only_where_they_can_spare_the_time_of_that():
+    """Twelve objects with chunks side by side: on a far store a millisecond is not looked for, on a slow line it is."""
+    needed = [(obj, i * 8000, i * 8000 + 8000) for obj in range(12) for i in range(16)]
+    near = Profile("near", 0.02, (1, 64), (80e6, 115e6), 64, 3e-4, alone=((1024, 0.0), (1 << 17, 0.004)))
+    slow = Profile("slow", 0.02, (1, 64), (1e6, 115e6), 64, 3e-4, alone=((1024, 0.0), (1 << 17, 0.4)))
+    for profile, phi, searched in ((near, 0.0, False), (slow, 0.0, True)):
+        with mock.patch.object(optimiser, "_descend", wraps=optimiser._descend) as descend:
+            plan = optimise(needs_of(needed, 0), CostModel(profile, Prices.named("aws"), phi))
+        assert descend.called is searched
+        assert (len(plan) == 12) is not searched
+
+
 # Cuts
 
 

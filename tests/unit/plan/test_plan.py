@@ -253,6 +253,38 @@ def test_chunks_of_a_shard_whose_index_is_known():
     assert plan.estimate.exact
 
 
+@pytest.mark.parametrize("phi", [0.0, 1e3, inf])
+@pytest.mark.parametrize("stored", [(0, 40), (500, 999), (7, 1)])
+def test_the_plan_of_one_chunk_is_that_of_any_read(monkeypatch, stored, phi):
+    layout, (low, nbytes) = sharded((40, 40), (10, 10), (20, 20), Decoder(5000)), stored
+    table = ChunkTable(np.array([-1, 9000, low, -1]), np.array([-1, 5, nbytes, -1]))
+    tables, model = {"s/c/1/0": table}, CostModel(S3.profile, S3.prices, phi)
+
+    def plans():
+        boxes = [(slice(30, 35), slice(2, 9)), (slice(30, 31), [1, 5]), (slice(31, 35), 0)]
+        return [make_plan([read(layout, box)], model, tables=tables) for box in boxes]
+
+    quick = plans()
+    monkeypatch.setattr(planner, "_plan_one_chunk", lambda *parts: None)
+    for one, other in zip(quick, plans(), strict=True):
+        assert rows_of(one.requests) == rows_of(other.requests) == [(0, low, low + nbytes)]
+        assert (one.keys, one.estimate, one.bases) == (other.keys, other.estimate, other.bases)
+        assert (one.absent, one.cached, one.lookups) == (other.absent, other.cached, other.lookups)
+        assert_rows_are_served(one)
+
+
+def test_one_chunk_that_is_not_stored_or_cached_or_only_told_of_is_no_exception():
+    layout = sharded((40, 40), (10, 10), (20, 20), Decoder(5000))
+    table = ChunkTable(np.array([0, -1, -1, -1]), np.array([40, -1, -1, -1]))
+    one, absent = read(layout, (slice(2, 5), 3)), read(layout, (slice(2, 5), 13))
+    assert make_plan([absent], S3, tables={"s/c/0/0": table}).absent == [0]
+    assert make_plan([one], S3, tables={"s/c/0/0": table}, is_cached=lambda *chunk: True).cached == [0]
+    told = make_plan([one], S3, tables={"s/c/0/0": table}, told={"s/c/0/0"})
+    assert told.confirmed or told.wholes
+    unknown = make_plan([one], S3)
+    assert unknown.lookups or unknown.wholes
+
+
 def test_two_chunks_of_a_shard_at_one_place():
     """Writers may store equal chunks once."""
     layout = sharded((40,), (10,), (40,), Decoder())

@@ -108,9 +108,11 @@ def test_more_bytes_than_can_be_numbered_are_refused():
     far = Ranges(np.array([0, 2**20]), np.array([0, 0]), np.array([5, 2**50]))
     with pytest.raises(InvalidInputError, match="too much for one read"):
         spans_in(far, far)
-    needs = Needs.joined([needs_of([(obj, 0, 2**61)]) for obj in range(8)])
+    needs = Needs.joined([needs_of([(obj, 0, 2**61)]) for obj in reversed(range(8))])
     with pytest.raises(InvalidInputError, match="too much for one read"):
         needs.merged()
+    with pytest.raises(InvalidInputError, match="too much for one read"):
+        Needs.joined([needs_of([(obj, 0, 2**61)]) for obj in range(8)]).rows_in(far)
 
 
 def two_chunks(*parts):
@@ -161,6 +163,17 @@ def test_nothing_needed_is_no_request():
 def test_one_of_one_need_is_itself():
     needs = two_chunks((0, 10, 20, 0))
     assert Needs.joined([needs]) is needs
+
+
+def test_needs_of_other_objects_are_joined_as_they_are():
+    """What is apart overlaps only where it did before; an object that two reads share may be wanted twice over."""
+    apart = [needs_of([(0, 0, 4), (0, 8, 12)]), needs_of([(1, 0, 4)]), needs_of([(3, 2, 5)])]
+    joined = Needs.joined(apart)
+    assert not joined.overlapping
+    assert rows_of(joined.merged()) == [(0, 0, 4), (0, 8, 12), (1, 0, 4), (3, 2, 5)]
+    for together in ([*apart, needs_of([(3, 4, 9)])], apart[::-1]):
+        assert Needs.joined(together).overlapping
+        assert rows_of(Needs.joined(together).merged())[:3] == rows_of(joined.merged())[:3]
 
 
 def test_which_rows_are_encoded():
