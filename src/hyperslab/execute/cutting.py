@@ -31,8 +31,8 @@ class CallJob:
 
     @property
     def held_bytes(self) -> int:
-        """Memory that the answer takes until it is in place; it may come compressed, and then is there twice."""
-        return 2 * self.nbytes
+        """Memory that the answer takes until it is in place; compressed and shuffled, it is there three times."""
+        return 3 * self.nbytes
 
 
 class Cutting:

@@ -15,7 +15,7 @@ from hyperslab.errors import (
     NotFoundError,
 )
 from hyperslab.functions.guard import OverloadError, ReplayError
-from hyperslab.store.call import CallReply, CallTooLargeError
+from hyperslab.store.call import CallReply, CallRequest, CallTooLargeError
 
 __all__ = ["Answer", "Refusal", "RefusedError", "refusal_of", "refuse", "reply_answer", "where"]
 
@@ -62,9 +62,9 @@ class Answer:
             done()
 
 
-def reply_answer(reply: CallReply, *, compress: bool) -> Answer:
+def reply_answer(reply: CallReply, request: CallRequest) -> Answer:
     """Return the answer that brings cells."""
-    parts = reply.parts(compress=compress)
+    parts = reply.parts(compress=request.compress, cell_nbytes=request.cell_nbytes)
     return Answer(200, _headers("application/octet-stream", parts), parts)
 
 

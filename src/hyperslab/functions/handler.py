@@ -145,8 +145,8 @@ class _Call:
         self.told = f"{len(answers)} chunks, {self.gets} gets, {self.read_bytes} bytes read, {result_bytes} sent"
         reply = CallReply(answers, time.perf_counter() - started, self.gets, self.read_bytes)
         if result_bytes < _INLINE_BYTES:
-            return reply_answer(reply, compress=request.compress)
-        return await self.in_thread(lambda: reply_answer(reply, compress=request.compress))
+            return reply_answer(reply, request)
+        return await self.in_thread(lambda: reply_answer(reply, request))
 
     def check_caller(self, headers: Mapping[str, str], body: bytes) -> None:
         """Refuse whoever does not have a key, before anything of the request is looked at."""

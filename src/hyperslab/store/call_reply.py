@@ -1,7 +1,8 @@
 """What a function answers to a call, as bytes. No input or output.
 
 A reply is `HSC1`, the length of a JSON header (4 bytes, little-endian), the header, and the cells of all chunks
-one after the other, compressed if that was asked for. Nothing of it is believed before it is checked.
+one after the other, compressed if that was asked for: by zstd, after the bytes of all cells were regrouped where that
+makes them shorter. Nothing of it is believed before it is checked.
 """
 
 import json
@@ -16,6 +17,7 @@ from hyperslab.layout import zstd
 from hyperslab.layout.checksums import crc32c
 from hyperslab.layout.codecs import ByteArray, Size
 from hyperslab.layout.compressors import Zstd
+from hyperslab.layout.filters import Shuffle
 from hyperslab.store.call_request import CallRequest
 from hyperslab.store.checked import MOST_CELLS, bad, fields, parsed, tag, whole
 
@@ -26,8 +28,11 @@ _MAGIC = b"HSC1"
 _LEVEL = 1
 # So many bytes of cells tell well enough how much smaller the others get.
 _SAMPLE_BYTES = 128 << 10
-# Cells are compressed if they get smaller than this share of themselves.
-_WORTH = 0.95
+# Cells are compressed if they get smaller than this share of themselves: what the bytes of the others cost is far more
+# than the milliseconds for that.
+_WORTH = 0.98
+# Larger cells are of several fields, whose bytes are not alike by their places.
+_MOST_SHUFFLED = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,20 +59,25 @@ class CallReply:
     gets: int = 0
     read_bytes: int = 0
 
-    def pack(self, *, compress: bool) -> bytes:
+    def pack(self, *, compress: bool, cell_nbytes: int = 1) -> bytes:
         """Return the reply as one run of bytes."""
-        return b"".join(self.parts(compress=compress))
+        return b"".join(self.parts(compress=compress, cell_nbytes=cell_nbytes))
 
-    def parts(self, *, compress: bool) -> list[bytes | memoryview]:
-        """Return the reply in parts that follow one another; cells that are not compressed are not copied."""
+    def parts(self, *, compress: bool, cell_nbytes: int = 1) -> list[bytes | memoryview]:
+        """Return the reply in parts that follow one another; cells that are not compressed are not copied.
+
+        `cell_nbytes` is how long every cell is, as the request says.
+        """
         cells = [answer.data for answer in self.answers if answer.data is not None]
         nbytes = sum([len(data) for data in cells])
-        compressed = _compressed(cells) if compress and _is_worth_it(cells) else None
-        if compressed is not None and len(compressed) < nbytes:
+        width = _best_width(cells, cell_nbytes) if compress else 0
+        compressed = _compressed(cells, width) if width else b""
+        if is_shorter := 0 < len(compressed) < nbytes:
             cells = [memoryview(compressed)]
         header = {
             "chunks": [[_size(answer), answer.etag, answer.object_nbytes] for answer in self.answers],
-            "zstd": compressed is not None and len(compressed) < nbytes,
+            "zstd": is_shorter,
+            "shuffled": is_shorter and width > 1,
             "payload_nbytes": nbytes,
             "crc32c": _crc32c(cells),
             "seconds": self.seconds,
@@ -85,14 +95,19 @@ class CallReply:
         """
         try:
             header, payload = _split(data)
-            fields("the header", header, "chunks", "zstd", "payload_nbytes", "crc32c", "seconds", "gets", "read_bytes")
+            fields(
+                "the header", header,
+                "chunks", "zstd", "shuffled", "payload_nbytes", "crc32c", "seconds", "gets", "read_bytes",
+            )  # fmt: skip
             sizes = _answer_sizes(header["chunks"], request)
             nbytes = whole("payload_nbytes", header["payload_nbytes"], 0, limit_bytes)
             crc, gets = whole("crc32c", header["crc32c"], 0, 2**32 - 1), whole("gets", header["gets"], 0, 2**31)
             read_bytes = whole("read_bytes", header["read_bytes"], 0, MOST_CELLS)
             seconds = header["seconds"]
-            if type(seconds) not in (int, float) or not 0 <= seconds < 1e6 or type(header["zstd"]) is not bool:
-                bad("seconds and zstd", [seconds, header["zstd"]], "a number, true or false")
+            if type(seconds) not in (int, float) or not 0 <= seconds < 1e6:
+                bad("seconds", seconds, "a number")
+            if {type(header["zstd"]), type(header["shuffled"])} != {bool}:
+                bad("zstd and shuffled", [header["zstd"], header["shuffled"]], "true or false")
         except InvalidInputError as error:
             raise _lies(str(error)) from None
         if sum([size or 0 for size in sizes]) != nbytes:
@@ -100,7 +115,8 @@ class CallReply:
         flat = np.frombuffer(payload, np.uint8)
         if crc32c(flat) != crc:
             raise _lies("its checksum does not hold")
-        cells = memoryview(_decompressed(flat, nbytes) if header["zstd"] else payload)
+        width = request.cell_nbytes if header["shuffled"] else 1
+        cells = memoryview(_decompressed(flat, nbytes, width) if header["zstd"] else payload)
         if len(cells) != nbytes:
             raise _lies(f"it holds {len(cells)} bytes of cells, expected {nbytes}")
         answers, at = [], 0
@@ -123,28 +139,48 @@ def shrink_of(cells: npt.NDArray[Any]) -> float:
             each = cells.nbytes // cells.shape[axis]
             cells = cells[(slice(None),) * axis + (slice(0, max(1, _SAMPLE_BYTES // each)),)]
     sample = np.ascontiguousarray(cells).reshape(-1).view(np.uint8).data
-    share = len(_compressed([sample])) / len(sample)
+    share = min(_shares([sample], cells.dtype.itemsize).values())
     return share if share < _WORTH else 1.0
 
 
-def _is_worth_it(cells: list[memoryview]) -> bool:
-    """Whether it pays to compress cells, by the first bytes of each part: what is billed goes on meanwhile."""
-    samples = [part[: max(1, _SAMPLE_BYTES // len(cells))] for part in cells if len(part)]
+def _best_width(cells: list[memoryview], cell_nbytes: int) -> int:
+    """Return by how many bytes cells are to be shuffled before they are compressed; 0 if it does not pay to compress.
+
+    It is told by the first cells of each part, as what is billed goes on meanwhile.
+    """
+    most = max(1, _SAMPLE_BYTES // max(1, len(cells)) // cell_nbytes) * cell_nbytes
+    shares = _shares([part[:most] for part in cells if len(part)], cell_nbytes)
+    width = min(shares, key=lambda width: shares[width], default=0)
+    return width if width and shares[width] < _WORTH else 0
+
+
+def _shares(samples: list[memoryview], cell_nbytes: int) -> dict[int, float]:
+    """Return what share of their bytes samples have once they are compressed, by how they are shuffled before."""
     nbytes = sum([len(sample) for sample in samples])
-    return nbytes > 0 and len(_compressed(samples)) < _WORTH * nbytes
+    widths = (1, cell_nbytes) if 1 < cell_nbytes <= _MOST_SHUFFLED else (1,)
+    return {width: len(_compressed(samples, width)) / nbytes for width in widths} if nbytes else {}
 
 
 def _size(answer: ChunkAnswer) -> int | None:
     return None if answer.data is None else len(answer.data)
 
 
-def _compressed(cells: list[memoryview]) -> bytes:
-    return zstd.compress(cells[0] if len(cells) == 1 else b"".join(cells), _LEVEL)
+def _compressed(cells: list[memoryview], width: int) -> bytes:
+    if width == 1:
+        return zstd.compress(cells[0] if len(cells) == 1 else b"".join(cells), _LEVEL)
+    planes = np.empty((width, sum([len(part) for part in cells]) // width), np.uint8)
+    at = 0
+    for part in cells:
+        count = len(part) // width
+        planes[:, at : at + count] = np.frombuffer(part, np.uint8).reshape(count, width).T
+        at += count
+    return zstd.compress(planes.reshape(-1), _LEVEL)
 
 
-def _decompressed(flat: ByteArray, nbytes: int) -> memoryview:
+def _decompressed(flat: ByteArray, nbytes: int, width: int) -> memoryview:
+    size = Size(nbytes, exact=True)
     try:
-        return Zstd().decode(flat, Size(nbytes, exact=True), "of the reply").data
+        return Shuffle(width).decode(Zstd().decode(flat, size, "of the reply"), size, "of the reply").data
     except Exception as error:
         raise _lies(f"its cells cannot be decompressed ({type(error).__name__})") from error
 

@@ -160,6 +160,12 @@ class CallRequest:
     compress: bool = False
     gap_bytes: int = 0
 
+    @property
+    def cell_nbytes(self) -> int:
+        """How long every cell of the answer is; 1 if they are not equally long."""
+        sizes = {layout.stored.itemsize for layout in self.layouts}
+        return sizes.pop() if len(sizes) == 1 else 1
+
     def result_nbytes(self, number: int) -> int:
         """Return the bytes of the cells of one chunk."""
         chunk = self.chunks[number]

@@ -23,6 +23,7 @@ from hyperslab.store.call import (
     ChunkAnswer,
     Points,
     bucket_of,
+    shrink_of,
 )
 
 PLAIN = CallLayout((4, 6), np.dtype("<i2"), (1, 0))
@@ -248,19 +249,73 @@ def test_zeros_are_compressed_and_noise_is_not():
         assert bytes(CallReply.unpack(memoryview(packed), request, 100_000).answers[0].data) == cells.tobytes()
 
 
-def test_every_flipped_bit_is_found_or_harmless():
+@given(
+    dtypes=st.lists(st.sampled_from(["u1", "<i2", "<f4", "<i8", "<c16", "S3", "S40"]), min_size=1, max_size=3),
+    counts=st.lists(st.integers(1, 3000), min_size=1, max_size=4),
+    high=st.sampled_from([1, 2, 200, 256]),
+)
+def test_compressed_cells_of_any_types_come_back(dtypes, counts, high):
+    layouts = tuple(CallLayout((5000,), np.dtype(dtype), (0,)) for dtype in dtypes)
+    chunks = tuple(CallChunk(f"{n}", n % len(layouts), ((0, count, 1),)) for n, count in enumerate(counts))
+    request = CallRequest("s3://b", layouts, chunks, compress=True)
+    rng = np.random.default_rng(len(counts))
+    cells = [rng.integers(0, high, request.result_nbytes(n), "u1") for n in range(len(chunks))]
+    reply = CallReply([ChunkAnswer(each.data, None, 200_000) for each in cells])
+    packed = reply.pack(compress=True, cell_nbytes=request.cell_nbytes)
+    found = CallReply.unpack(memoryview(packed), request, 1 << 20)
+    assert [bytes(answer.data) for answer in found.answers] == [each.tobytes() for each in cells]
+
+
+def shuffled_reply():
+    """Small numbers in large cells: their bytes are worth to be put together."""
+    layout = CallLayout((1000,), np.dtype("<i4"), (0,))
+    request = CallRequest("s3://b", (layout,), (CallChunk("a", 0, ((0, 300, 1),)),), compress=True)
+    cells = np.random.default_rng(1).integers(0, 1 << 24, 300, "<i4")
+    return CallReply([ChunkAnswer(memoryview(cells.tobytes()), None, 4000)]), request, cells.tobytes()
+
+
+def test_bytes_of_large_cells_are_put_together_where_that_is_shorter():
+    reply, request, cells = shuffled_reply()
+    assert request.cell_nbytes == 4
+    packed, alike = reply.pack(compress=True, cell_nbytes=4), reply.pack(compress=True)
+    assert len(packed) < 0.9 * len(alike)
+    assert bytes(CallReply.unpack(memoryview(packed), request, 1200).answers[0].data) == cells
+
+
+def test_cells_that_are_not_equally_long_are_not_put_together():
+    layouts = tuple(CallLayout((10,), np.dtype(dtype), (0,)) for dtype in ("<i4", "<i8"))
+    assert CallRequest("s3://b", layouts, ()).cell_nbytes == 1
+    assert CallRequest("s3://b", layouts[1:], ()).cell_nbytes == 8
+
+
+def test_what_is_expected_of_an_answer_is_what_it_becomes():
+    for dtype in ("<i4", "<f8", "u1"):
+        cells = np.random.default_rng(2).integers(0, 100, 30_000).astype(dtype)
+        packed = CallReply([ChunkAnswer(memoryview(cells.tobytes()), None, 0)]).pack(
+            compress=True, cell_nbytes=cells.itemsize
+        )
+        assert len(packed) == pytest.approx(shrink_of(cells) * cells.nbytes, rel=0.05)
+
+
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_every_flipped_bit_is_found_or_harmless(shuffled):
     """Of the cells: always found. Of the header: found, or in a figure that says nothing of the cells."""
-    packed = REPLY.pack(compress=False)
+    if shuffled:
+        reply, request, cells = shuffled_reply()
+        packed, expected = reply.pack(compress=True, cell_nbytes=4), [cells]
+    else:
+        packed, request, expected = REPLY.pack(compress=False), REQUEST, [bytes(range(20)), bytes(10), None]
+    stop = 8 + int.from_bytes(packed[4:8], "little")
     for at in range(len(packed)):
         for bit in range(8):
             damaged = bytearray(packed)
             damaged[at] ^= 1 << bit
             try:
-                found = CallReply.unpack(memoryview(damaged), REQUEST, 100)
+                found = CallReply.unpack(memoryview(damaged), request, 1200)
             except IntegrityError:
                 continue
-            assert at < len(packed) - 30
-            assert [a.data and bytes(a.data) for a in found.answers] == [bytes(range(20)), bytes(10), None]
+            assert at < stop
+            assert [a.data and bytes(a.data) for a in found.answers] == expected
 
 
 @given(st.binary(max_size=60))
@@ -290,7 +345,8 @@ GOOD = [[20, '"v1"', 48], [10, '"etag"', 400], [None, None, 0]]
         {"chunks": [GOOD[0], [10, '"other"', 400], GOOD[2]]}, {"chunks": [GOOD[0], [10, '"etag"', 39], GOOD[2]]},
         {"chunks": [[True, None, 1], *GOOD[1:]]}, {"chunks": None}, {"payload_nbytes": 31}, {"payload_nbytes": 2**50},
         {"crc32c": 0}, {"crc32c": None}, {"seconds": -1}, {"seconds": "1"}, {"seconds": 1e9}, {"gets": -1},
-        {"gets": 1.5}, {"read_bytes": -1}, {"zstd": True}, {"zstd": 1}, {"gets": ...}, {"more": 1},
+        {"gets": 1.5}, {"read_bytes": -1}, {"zstd": True}, {"zstd": 1}, {"shuffled": 1},
+        {"shuffled": ...}, {"gets": ...}, {"more": 1},
     ],
     ids=str,
 )  # fmt: skip
