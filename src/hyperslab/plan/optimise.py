@@ -8,7 +8,7 @@ where that one sets the pace, other groupings are tried.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import isinf
+from math import inf, isinf
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,8 @@ _FEW_RANGES = 64
 _MOST_COMBINED = 1 << 16
 _MANY_RANGES = 1 << 16
 _NEAR = 1.02
+# Fewer requests are as good up to so many times the cost: each can meet a connection that was idle.
+_ALIKE = 1.01
 _ROUNDS = 4
 # Seconds that it takes to look for other groupings, about: where none can spare as much, none is looked for.
 _SEARCH_S = 0.003
@@ -103,6 +105,8 @@ def optimise(
     bound = tariff.rank(gaps.requests.item(best), gaps.nbytes.item(best))
     count = max(0, best - gaps.cuts)
     grouped = gaps.group(ranges, count)
+    if (ties := gaps.ties(count)) > count and tariff.is_alike(even := gaps.group(ranges, ties), grouped):
+        count, grouped = ties, even
     plan = _cut_well(grouped, ranges, tariff)
     few = len(ranges) <= _FEW_RANGES and gaps.few
     exact = few and plan is grouped
@@ -110,7 +114,7 @@ def optimise(
         return plan
     if few and (best_of_all := _best_of_all(ranges, gaps, tariff)) is not None:
         plan = min(plan, _cut_well(best_of_all, ranges, tariff), key=tariff.price)
-    elif (ties := gaps.ties(count)) > count:
+    elif ties > count:
         # Rows of several chunks: equal parts of each chunk make better groups than equal parts of all.
         even = _cut_well(gaps.group(ranges, ties), ranges, tariff, finest=2 * ranges.largest)
         plan = min(plan, even, key=tariff.price)
@@ -150,6 +154,11 @@ class _Tariff:
         """Say whether requests cost at most `slack` times the bound."""
         cost = self.price(plan)
         return cost[0] <= slack * bound[0] and cost[1] <= slack * bound[1]
+
+    def is_alike(self, fewer: Ranges, plan: Ranges) -> bool:
+        """Say whether fewer requests are as good; where only money counts, they are if they cost no more."""
+        slack = 1.0 if isinf(self.model.phi) else _ALIKE
+        return self.price(fewer) <= (slack * self.price(plan)[0], inf)
 
     def is_worth_a_search(self, plan: Ranges, bound: tuple[float, float]) -> bool:
         """Say whether a plan at the bound would spare more than it takes to find one; where only money counts, any."""
