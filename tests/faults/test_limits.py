@@ -180,7 +180,7 @@ def test_a_failed_read_gives_its_memory_back(crowd):
         assert not array.read(deadline=20).any()
 
         async def used() -> int:
-            return session.limits(session.model(array.store)).memory.used_bytes
+            return session.limits(array.store, session.model(array.store)).memory.used_bytes
 
         assert session.wait(used) == 0
 

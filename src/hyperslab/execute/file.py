@@ -258,7 +258,7 @@ def send_lookups(
     async def send() -> None:
         from hyperslab.execute import remote
 
-        limits = session.limits(meter.model)
+        limits = session.limits(store, meter.model)
         await remote.run_jobs(
             store, jobs, done=done, missing=missing, skip=_never, meter=meter, limits=limits, clock=clock
         )

@@ -384,7 +384,7 @@ async def _read_remote(reading: _Reading, started: float) -> None:
     from hyperslab.execute import remote
 
     recall, meter = reading.recall, reading.meter
-    limits = reading.session.limits(reading.model)
+    limits = reading.session.limits(reading.store, reading.model)
     send = partial(remote.run_jobs, reading.store, meter=meter, limits=limits, clock=reading.clock)
     unconfirmed = list(recall.unconfirmed(reading.pieces))
     if not unconfirmed:
@@ -411,7 +411,7 @@ async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) ->
         await send(run.lookups(), done=found, missing=absent, skip=_never)
         reading.meter.admit(reading.make_plan(settled=True))
         run = reading.run()
-    pool = reading.session.limits(reading.model).pool
+    pool = reading.session.limits(reading.store, reading.model).pool
     await remote.in_threads(pool, partial(reading.without_requests, run), len(run.plan.cached))
     if recall.forget_lost():
         return False
@@ -465,7 +465,7 @@ async def _fetch_and_call(
     from hyperslab.execute import remote
 
     session = reading.session
-    limits, caller = session.limits(reading.model), session.caller
+    limits, caller = session.limits(reading.store, reading.model), session.caller
     if caller is None:
         raise InternalError("a plan with calls, without a function")
     cutting = Cutting(run, trusted=reading.store.address in caller.trusted)

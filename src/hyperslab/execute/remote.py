@@ -32,6 +32,8 @@ _LANE_ITEMS = 2
 _LANES = 4
 # The client knows how long an honest answer to a call can be; this bounds it whatever was asked for.
 _LARGEST_REPLY = 1 << 30
+# So many requests may always be under way, however large: each connection takes its time to be up to speed.
+_FEW = 16
 # A request may take its timeout and, on top, the time that this slow a line needs for its bytes.
 _SLOWEST_BYTES_PER_S = 256 * 1024
 
@@ -82,14 +84,26 @@ class Gate:
 
 
 class Limits:
-    """What all reads of a session share while they run."""
+    """What all reads of one store in a session share while they run; `memory` and `pool` are shared over all stores,
+    and so is `in_flight`, over those with as many requests in flight.
+
+    Requests that wait for more than `flight_bytes` together are not sent at once, but for `_FEW` of them.
+    """
 
     def __init__(
-        self, *, concurrency: int, memory: Gate, retries: int, timeout_s: float, pool: ThreadPoolExecutor
+        self,
+        *,
+        concurrency: int,
+        flight_bytes: int,
+        memory: Gate,
+        retries: int,
+        timeout_s: float,
+        pool: ThreadPoolExecutor,
+        in_flight: asyncio.Semaphore | None = None,
     ) -> None:
         self.concurrency, self.retries, self.timeout_s, self.pool = concurrency, retries, timeout_s, pool
-        self.in_flight = asyncio.Semaphore(concurrency)
-        self.memory = memory
+        self.in_flight = asyncio.Semaphore(concurrency) if in_flight is None else in_flight
+        self.line, self.memory = Gate(flight_bytes), memory
 
 
 async def run_jobs(
@@ -290,20 +304,29 @@ async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
     timeout_s = limits.timeout_s + job.nbytes / _SLOWEST_BYTES_PER_S
     for attempt in range(limits.retries + 1):
         async with limits.in_flight:
-            meter.before(job.nbytes, lookup=job.lookup)
-            meter.ledger.retries += attempt > 0
-            nbytes = 0
+            room = min(job.nbytes, limits.line.limit_bytes // _FEW)
+            await limits.line.enter(room)
             try:
-                reply = await store.aget(
-                    job.key, job.asked, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
-                )
-                nbytes = len(reply.data)
-                meter.more(reply.requests - 1, lookup=job.lookup)
-                return reply
+                return await _ask_once(store, job, meter, timeout_s, again=attempt > 0)
             except StoreError as error:
                 if attempt == limits.retries or not error.transient:
                     raise
             finally:
-                meter.after(nbytes, job.nbytes)
+                limits.line.leave(room)
         await asyncio.sleep(backoff_s(attempt))
     raise InternalError(f"{job.key!r} was never asked for")
+
+
+async def _ask_once(store: Store, job: Job, meter: Meter, timeout_s: float, *, again: bool) -> Reply:
+    meter.before(job.nbytes, lookup=job.lookup)
+    meter.ledger.retries += again
+    nbytes = 0
+    try:
+        reply = await store.aget(
+            job.key, job.asked, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
+        )
+        nbytes = len(reply.data)
+        meter.more(reply.requests - 1, lookup=job.lookup)
+        return reply
+    finally:
+        meter.after(nbytes, job.nbytes)

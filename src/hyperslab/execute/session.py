@@ -269,9 +269,9 @@ class Session:
             await asyncio.to_thread(ended.wait, _GRACE_S)
             raise
 
-    def limits(self, model: CostModel) -> "Limits":
-        """What reads share on the loop; to be called there."""
-        return self._threads.limits(self, model)
+    def limits(self, store: "Store", model: CostModel) -> "Limits":
+        """What reads of a store share on the loop; to be called there."""
+        return self._threads.limits(self, store, model)
 
     def after_fork(self) -> None:
         """Take resources of its own: a forked child must not touch the parent's threads, nor locks they may hold."""
@@ -301,8 +301,8 @@ class _Threads:
         self._pool: ThreadPoolExecutor | None = None
         self._loop: AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        # One for each number of requests in flight; they share the memory.
-        self._limits: dict[int, Limits] = {}
+        # One for each store and number of requests in flight.
+        self._limits: dict[tuple[str, int], Limits] = {}
 
     def pool(self) -> ThreadPoolExecutor:
         with self._lock:
@@ -331,20 +331,25 @@ class _Threads:
             work.close()
             raise
 
-    def limits(self, session: Session, model: CostModel) -> "Limits":
+    def limits(self, session: Session, store: "Store", model: CostModel) -> "Limits":
         from hyperslab.execute.remote import Gate, Limits
 
-        concurrency = session.concurrency or model.profile.concurrency
-        if concurrency not in self._limits:
-            shared = next(iter(self._limits.values()), None)
-            self._limits[concurrency] = Limits(
+        concurrency, flight_bytes = session.concurrency or model.profile.concurrency, model.profile.flight_bytes
+        name, others = (store.address, concurrency), self._limits.values()
+        if name not in self._limits:
+            memory = next((each.memory for each in others), None)
+            self._limits[name] = Limits(
                 concurrency=concurrency,
-                memory=shared.memory if shared is not None else Gate(session.memory_bytes),
+                flight_bytes=flight_bytes,
+                memory=memory or Gate(session.memory_bytes),
                 retries=session.retries,
                 timeout_s=session.timeout_s,
                 pool=self.pool(),
+                in_flight=next((each.in_flight for each in others if each.concurrency == concurrency), None),
             )
-        return self._limits[concurrency]
+        # As the profile is by now.
+        self._limits[name].line.limit_bytes = flight_bytes
+        return self._limits[name]
 
     def close(self) -> None:
         with self._lock:

@@ -20,6 +20,8 @@ __all__ = ["FunctionProfile", "Profile"]
 _MOST_IN_FLIGHT = 1 << 20
 # More points do not make a curve better; a file with a million of them is damaged.
 _MOST_POINTS = 1 << 10
+# What may be under way: so many times what fills the line, and at least so many bytes.
+_FLIGHTS, _LEAST_FLIGHT_BYTES = 4, 4 << 20
 # What a chunk takes to be cut out of what was read, and a byte to be decoded (zstd), where that was not measured.
 TYPICAL_CUT_S, TYPICAL_DECODED_BYTE_S = 5e-5, 1e-9
 
@@ -155,6 +157,14 @@ class Profile:
         """The most requests in flight that still reach 90% of the best bandwidth."""
         points = zip(reversed(self.in_flight), reversed(self.bandwidth), strict=True)
         return next(n for n, b in points if b >= 0.9 * max(self.bandwidth))
+
+    @property
+    def flight_bytes(self) -> int:
+        """How many bytes may be asked for at a time: several times what is under way on a full line.
+
+        More would not come sooner, but could find no room on their way, and be lost: a read then takes seconds.
+        """
+        return max(_LEAST_FLIGHT_BYTES, int(_FLIGHTS * max(self.bandwidth) * self.latency_s))
 
     def bandwidth_at(self, requests: Any) -> Any:
         """Bytes per second with that many requests in flight; takes a number or an array."""

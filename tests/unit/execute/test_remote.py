@@ -10,9 +10,12 @@ import pytest
 from hyperslab.errors import DeadlineError
 from hyperslab.execute import remote
 from hyperslab.execute.clock import Clock
-from hyperslab.execute.remote import _INLINE_BYTES, _QUICK_S, _Placing
+from hyperslab.execute.ledger import Ledger, Meter
+from hyperslab.execute.remote import _FEW, _INLINE_BYTES, _QUICK_S, Gate, Limits, _Placing, run_jobs
 from hyperslab.execute.run import Job
+from hyperslab.plan import CostModel, Prices, Profile
 from hyperslab.store import Reply
+from hyperslab.store.failures import transient
 
 
 def placed_by(*answers: tuple[bool, int, float]) -> list[bool]:
@@ -63,3 +66,59 @@ def test_nothing_is_placed_once_the_time_is_over():
     with pytest.raises(DeadlineError):
         asyncio.run(place())
     assert not placed
+
+
+class Line:
+    """A store that takes its time, and counts what it is asked for at a time."""
+
+    def __init__(self, *, failing: int = 0) -> None:
+        self.now = self.most = self.now_bytes = self.most_bytes = 0
+        self.failing = failing
+
+    async def aget(self, key, span, **how):
+        nbytes = span[1] - span[0]
+        self.now, self.now_bytes = self.now + 1, self.now_bytes + nbytes
+        self.most, self.most_bytes = max(self.most, self.now), max(self.most_bytes, self.now_bytes)
+        try:
+            await asyncio.sleep(0.001)
+            self.failing -= 1
+            if self.failing >= 0:
+                raise transient("busy")
+            return Reply(memoryview(bytes(nbytes)), None, 1 << 30)
+        finally:
+            self.now, self.now_bytes = self.now - 1, self.now_bytes - nbytes
+
+
+def asked_at_once(line: Line, *, count: int, nbytes: int, flight_bytes: int) -> tuple[int, int]:
+    """Ask for so many parts; return the most requests, and bytes, that were under way. All are let out again."""
+    done: list[int] = []
+
+    async def ask() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            limits = Limits(
+                concurrency=64, flight_bytes=flight_bytes, memory=Gate(1 << 30), retries=9, timeout_s=30.0, pool=pool
+            )
+            jobs = [Job(n, "a", (n * nbytes, (n + 1) * nbytes), nbytes) for n in range(count)]
+            model = CostModel(Profile.named("s3"), Prices.named("free"))
+            await run_jobs(
+                line, jobs, done=lambda job, reply: done.append(job.number), missing=lambda job: None,
+                skip=lambda job: False, meter=Meter(Ledger(), model), limits=limits, clock=Clock(None),
+            )  # fmt: skip
+            assert limits.line.used_bytes == 0
+
+    asyncio.run(ask())
+    assert sorted(done) == list(range(count))
+    return line.most, line.most_bytes
+
+
+def test_no_more_bytes_are_asked_for_at_a_time_than_may_be_under_way():
+    assert asked_at_once(Line(), count=60, nbytes=1000, flight_bytes=30_000) == (30, 30_000)
+    assert asked_at_once(Line(), count=60, nbytes=100, flight_bytes=30_000) == (60, 6000)
+
+
+def test_some_requests_are_under_way_however_large_they_are():
+    assert asked_at_once(Line(), count=40, nbytes=50_000, flight_bytes=100_000) == (_FEW, _FEW * 50_000)
+
+
+def test_a_request_that_failed_leaves_its_room():
+    assert asked_at_once(Line(failing=50), count=60, nbytes=1000, flight_bytes=20_000) == (20, 20_000)

@@ -228,3 +228,8 @@ def test_what_is_not(limits, said):
 def test_wrong_budgets_are_refused(name, limit):
     with pytest.raises(InvalidInputError, match=f"a budget's {name} must be 0 or more"):
         Budget(**{name: limit})
+
+
+def test_what_may_be_under_way_fills_the_line_several_times():
+    assert Profile("near", 0.02, (1, 8), (1e7, 1e8), 64).flight_bytes == 8_000_000
+    assert Profile("slow", 0.02, (1,), (1e5,), 64).flight_bytes == 4 << 20
