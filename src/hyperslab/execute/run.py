@@ -37,9 +37,9 @@ __all__ = ["Job", "Run", "Snapshot", "cache_key"]
 
 Bytes = npt.NDArray[np.uint8]
 # What is up to so large, as it is decoded, is put in place at once: to hand it to a thread takes about as long. Not so
-# where a read has more than so much to decode, which threads can do side by side.
+# where a read has more than so much to decode, which threads can do side by side. Indexes are parsed and kept, too.
 _QUICK_BYTES, _QUICK_IN_ALL = 1 << 20, 32 << 20
-_QUICK_PLAIN_BYTES = 1 << 16
+_QUICK_INDEX_BYTES = 1 << 16
 # A chunk within an answer: its first byte and the one after its last, which chunk of its object it is, its owners.
 _Stored = tuple[int, int, int, list[int]]
 
@@ -136,7 +136,7 @@ class Run:
             if index is None:
                 raise InternalError("a lookup in an object that has no index")
             span = (0, index.nbytes) if index.location == "start" else -index.nbytes
-            slow, key = index.nbytes > _QUICK_PLAIN_BYTES, self.plan.keys[number]
+            slow, key = index.nbytes > _QUICK_INDEX_BYTES, self.plan.keys[number]
             yield Job(number, key, span, index.nbytes, self._pinned(number), lookup=True, slow=slow)
 
     def jobs(self) -> Iterator[Job]:
@@ -167,7 +167,7 @@ class Run:
         """Return how many bytes are put in place at once, and how many one row of the needs is decoded to."""
         encoded = [read.layout.chunk_nbytes for read in self.plan.reads if not read.layout.plain]
         if not encoded:
-            return _QUICK_PLAIN_BYTES, 0
+            return _QUICK_BYTES, 0
         # Chunks that go to the disk, too, wait for it.
         quick = self.disk is None and self._decoded_bytes <= _QUICK_IN_ALL
         return _QUICK_BYTES if quick else 0, max(encoded)
