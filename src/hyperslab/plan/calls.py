@@ -6,8 +6,8 @@ and one scan over "call for the first m" finds the best number for each order; t
 and with not too many chunks, so are those that differ from the best by one.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby
 from math import inf, isinf
@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 from hyperslab.errors import InternalError
 from hyperslab.plan.cost import Calls, CostModel, FunctionModel
-from hyperslab.plan.grouping import CALL_HEAD_BYTES, MOST_CHUNKS, Call, Grouped, Inside, Offers, figures_of, groupings
+from hyperslab.plan.grouping import CALL_HEAD_BYTES, MOST_CHUNKS, Call, Grouped, Inside, Offers, groupings
 from hyperslab.plan.optimise import optimise
 from hyperslab.plan.ranges import Ints, Needs, Ranges
 
-__all__ = ["Choice", "choose_calls", "worth_calling"]
+__all__ = ["Choice", "Query", "choose_calls", "worth_calling"]
 
 # So few chunks are called for in every combination, if their ranges are not too many.
 _FEW_OFFERS = 4
@@ -45,37 +45,31 @@ Rank = tuple[float, float]
 class Choice:
     """What was chosen: the calls, the requests for all other ranges; `units` and `objects` are those called for.
 
+    `grouped` are the offers in their calls, None without any; `calls` are made of them when they are asked for.
     `chosen` says of each offer whether it is; `rank` is what the plan is compared with others by.
     """
 
-    calls: tuple[Call, ...]
+    grouped: Grouped | None
     requests: Ranges
     units: Ints
     objects: frozenset[int]
     chosen: npt.NDArray[np.bool_]
     rank: Rank
 
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        return () if self.grouped is None else self.grouped.calls()
 
-def choose_calls(
-    needs: Needs,
-    whole_bytes: Mapping[int, int],
-    offers: Offers,
-    model: CostModel,
-    *,
-    all_of_them: bool = False,
-    spare: float = 0.0,
-) -> Choice:
+
+def choose_calls(query: "Query", *, all_of_them: bool = False, spare: float = 0.0) -> Choice:
     """Choose what to call for, and the requests for the rest.
 
-    `whole_bytes` are the objects that are to be fetched whole. With `all_of_them` everything offered is called for.
-    Calls have to spare more than `spare` (a cost), and a share of the whole: what is predicted to be about as good
-    either way is not worth another machine. Where they cannot, they are not looked for.
+    With `all_of_them` everything offered is called for. Calls have to spare more than `spare` (a cost), and a share of
+    the whole: what is predicted to be about as good either way is not worth another machine. Where they cannot, they
+    are not looked for.
     """
-    if model.function is None:
-        raise InternalError("calls are to be chosen without a function")
-    query = _Query(needs, whole_bytes, offers, model, model.function)
-    none = np.zeros(len(offers), np.bool_)
-    if all_of_them or not len(offers):
+    none = np.zeros(len(query.offers), np.bool_)
+    if all_of_them or not len(query.offers):
         return query.settle(~none)
     without = query.settle(none)
     if not worth_calling(without.rank[0], query.least(), spare):
@@ -89,7 +83,7 @@ def worth_calling(without: float, called: float, spare: float) -> bool:
     return without - called > (spare + _WORTH * without if spare else 0.0)
 
 
-def _search(query: "_Query", best: Choice) -> Choice:
+def _search(query: "Query", best: Choice) -> Choice:
     """Return the best that is found, or the one given."""
     offers, rows = query.offers, len(query.needs)
     if len(offers) <= _FEW_OFFERS and rows <= _FEW_ROWS:
@@ -101,7 +95,7 @@ def _search(query: "_Query", best: Choice) -> Choice:
             alike = tuple(sorted([tuple([kind for _, kind in group]) for _, group in groups]))
             if alike not in seen:
                 seen.add(alike)
-                best = _cheaper(best, query.settle(chosen, group_of))
+                best = _cheaper(best, query.settle_as(chosen, group_of))
         return best
     for chosen in _scan(query):
         best = _cheaper(best, query.settle(chosen))
@@ -109,14 +103,25 @@ def _search(query: "_Query", best: Choice) -> Choice:
 
 
 @dataclass(slots=True, eq=False)
-class _Query:
-    """All that is to be decided at once."""
+class Query:
+    """All that is to be decided at once; what was planned for a set of offers is kept: some are asked for again.
+
+    `whole_bytes` are the objects that are to be fetched whole. `requests` are the best for all ranges without any call,
+    where they are known.
+    """
 
     needs: Needs
     whole_bytes: Mapping[int, int]
     offers: Offers
     model: CostModel
-    function: FunctionModel
+    requests: Ranges | None = None
+    _settled: dict[bytes, Choice] = field(init=False, default_factory=dict)
+
+    @property
+    def function(self) -> FunctionModel:
+        if self.model.function is None:
+            raise InternalError("calls are to be chosen without a function")
+        return self.model.function
 
     @property
     def kinds(self) -> int:
@@ -148,49 +153,61 @@ class _Query:
         first = np.append(True, (np.diff(places[:, order]) != 0).any(axis=0))
         return int(np.minimum(replies[units], sizes)[order][first].sum())
 
-    def settle(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None = None) -> Choice:
+    def settle(self, chosen: npt.NDArray[np.bool_]) -> Choice:
         """Plan in full: group the chosen offers into calls, and find the requests for everything else."""
+        key = chosen.tobytes()
+        if key not in self._settled:
+            self._settled[key] = self.settle_as(chosen, None)
+        return self._settled[key]
+
+    def settle_as(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None) -> Choice:
+        """Plan in full: give the chosen offers to calls as `group_of` says, or as is best."""
         units = self.offers.units[chosen]
         objects = frozenset(self.offers.objects[chosen][units < 0].tolist())
         units = units[units >= 0]
-        rest = self.needs.without(units) if len(units) else self.needs
         wholes = [nbytes for number, nbytes in self.whole_bytes.items() if number not in objects]
         decided = len(wholes), sum(wholes), max(wholes, default=0)
-        calls = self._group(chosen, decided, group_of)
-        if chosen.any() and not calls:
+        if not chosen.any():
+            requests = self._requests(units, decided, None) if self.requests is None else self.requests
+            return Choice(None, requests, units, objects, chosen, self.model.rank(*_with(decided, requests)))
+        ways = self._ways(chosen, group_of)
+        if not ways:
             # More than a call may hold.
-            return Choice((), Ranges.nothing(), units, objects, chosen, (inf, inf))
-        requests = self._requests(rest, decided, calls)
-        sent = decided[0] + len(requests), decided[1] + requests.nbytes, max(decided[2], requests.largest)
-        if group_of is None and len(requests) and calls:
+            return Choice(None, Ranges.nothing(), units, objects, chosen, (inf, inf))
+        rank, grouped = self._cheapest(ways, decided, Ranges.nothing())
+        requests = self._requests(units, decided, grouped.figures)
+        if len(requests):
             # Grouped once more, now that it is known what goes on beside them.
-            calls = self._group(chosen, sent)
-        return Choice(calls, requests, units, objects, chosen, self.model.rank(*sent, figures_of(calls)))
+            rank, grouped = self._cheapest(ways, decided, requests)
+        return Choice(grouped, requests, units, objects, chosen, rank)
 
-    def _requests(self, rest: Needs, decided: tuple[int, int, int], calls: tuple[Call, ...]) -> Ranges:
+    def _requests(self, called: Ints, decided: tuple[int, int, int], calls: Calls | None) -> Ranges:
+        """Return the best requests for the ranges of all chunks but those called for."""
+        rest = self.needs.without(called) if len(called) else self.needs
         if not len(rest):
             return Ranges.nothing()
         count, nbytes, largest = decided
-        return optimise(
-            rest, self.model, others=count, other_bytes=nbytes, other_largest=largest, calls=figures_of(calls)
-        )
+        return optimise(rest, self.model, others=count, other_bytes=nbytes, other_largest=largest, calls=calls)
 
-    def _group(
-        self, chosen: npt.NDArray[np.bool_], beside: tuple[int, int, int], group_of: Ints | None = None
-    ) -> tuple[Call, ...]:
-        """Give the chosen offers to calls: as `group_of` says, or as is best, given what is sent beside them."""
+    def _cheapest(
+        self, ways: Sequence[Grouped], decided: tuple[int, int, int], requests: Ranges
+    ) -> tuple[Rank, Grouped]:
+        """Return the best way to group calls, and its rank, given what is sent beside them."""
+        sent = _with(decided, requests)
+        return min([(self.model.rank(*sent, way.figures), way) for way in ways], key=itemgetter(0))
+
+    def _ways(self, chosen: npt.NDArray[np.bool_], group_of: Ints | None) -> list[Grouped]:
+        """Return ways to give the chosen offers to calls: as `group_of` says, or several."""
         offers = self.offers.only(chosen)
-        best: tuple[Rank, Grouped] | None = None
         inside = Inside(offers, self.model.inside_gap_bytes())
-        ways = groupings(offers, self.function, inside.gets_each()) if group_of is None else iter([group_of])
-        for group_of in ways:
-            grouped = Grouped.of(offers, group_of, inside)
-            if len(grouped.chunks) < len(offers) and not grouped.fits(self.function):
-                continue
-            rank = self.model.rank(*beside, grouped.figures())
-            if best is None or rank < best[0]:
-                best = rank, grouped
-        return best[1].calls() if best is not None else ()
+        ways = list(groupings(offers, self.function, inside)) if group_of is None else [group_of]
+        return Grouped.each(offers, ways, inside, self.function)
+
+
+def _with(decided: tuple[int, int, int], requests: Ranges) -> tuple[int, int, int]:
+    """Return the number of all that is sent, its bytes, and those of the largest."""
+    count, nbytes, largest = decided
+    return count + len(requests), nbytes + requests.nbytes, max(largest, requests.largest)
 
 
 @lru_cache(maxsize=_FEW_OFFERS + 1)
@@ -206,7 +223,7 @@ def _partitions(count: int) -> list[tuple[int, ...]]:
     return found
 
 
-def _kinds(query: "_Query") -> Ints:
+def _kinds(query: "Query") -> Ints:
     """Number the offers so that those have one number that cost the same in every way: their ranges are alike, too."""
     offers, needs = query.offers, query.needs
     numbers: dict[tuple[Any, ...], int] = {}
@@ -238,7 +255,7 @@ def _cheaper(one: Choice, other: Choice) -> Choice:
     return other if other.rank < one.rank else one
 
 
-def _climb(query: _Query, best: Choice) -> Choice:
+def _climb(query: Query, best: Choice) -> Choice:
     """Try sets that differ from the best one by one offer, while that helps; of alike offers only the first."""
     offers = query.offers
     alike = np.stack([offers.expected_bytes, offers.read_bytes, offers.decoded_bytes])
@@ -260,20 +277,18 @@ def _climb(query: _Query, best: Choice) -> Choice:
 # Scanning many offers
 
 
-def _scan(query: _Query) -> Iterator[npt.NDArray[np.bool_]]:
+def _scan(query: Query) -> Iterator[npt.NDArray[np.bool_]]:
     """Give the best number of chunks to call for, in each of several orders; and all of them."""
     model, offers = query.model, query.offers
     found: dict[bytes, tuple[Rank, npt.NDArray[np.bool_]]] = {}
     rows = _Rows.of(query)
     gaps = {0.0, model.gap_bytes()} | (set() if len(offers) > _MANY_OFFERS else {model.widest_gap_bytes()})
-    seen = set()
-    for gap_bytes in gaps:
+    # Of those that leave as many open, one will do.
+    for gap_bytes in {rows.open_gaps(gap_bytes): gap_bytes for gap_bytes in gaps}.values():
         count, nbytes = rows.by_requests(gap_bytes)
-        for order in _orders(query, count[rows.offered], nbytes[rows.offered]):
-            # Alike chunks have one order, whatever they are put in order by.
-            if (key := (count.tobytes(), nbytes.tobytes(), order.tobytes())) in seen:
-                continue
-            seen.add(key)
+        orders = _orders(query, count[rows.offered], nbytes[rows.offered])
+        # Alike chunks have one order, whatever they are put in order by.
+        for order in {order.tobytes(): order for order in orders}.values():
             rank, m = _best_prefix(query, rows, count, nbytes, order)
             chosen = np.zeros(len(offers), np.bool_)
             chosen[order[:m]] = True
@@ -284,7 +299,7 @@ def _scan(query: _Query) -> Iterator[npt.NDArray[np.bool_]]:
     yield from [everything, *[chosen for _, chosen in best[:1]]]
 
 
-def _orders(query: _Query, count: Ints, nbytes: Ints) -> Iterator[Ints]:
+def _orders(query: Query, count: Ints, nbytes: Ints) -> Iterator[Ints]:
     """Give orders of the offers: those first for which a call spares most, by different measures."""
     model, offers, function = query.model, query.offers, query.function
     spared = nbytes - offers.expected_bytes
@@ -300,7 +315,7 @@ def _orders(query: _Query, count: Ints, nbytes: Ints) -> Iterator[Ints]:
     yield np.argsort(-(request * count + byte * spared) / np.maximum(offers.read_bytes, 1), kind="stable")
 
 
-def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order: Ints) -> tuple[Rank, int]:
+def _best_prefix(query: Query, rows: "_Rows", count: Ints, nbytes: Ints, order: Ints) -> tuple[Rank, int]:
     """Return how many of the offers, in that order, are best called for, and the rank of it, roughly."""
     offers, function, model = query.offers, query.function, query.model
     numbers, sizes = count[rows.offered][order], nbytes[rows.offered][order]
@@ -313,9 +328,9 @@ def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order:
     together = np.ceil(m * rows.gets_each).astype(np.int64)
     least = np.maximum(-(-reply // function.reply_bytes), -(-read // function.read_bytes))
     least = np.minimum(np.maximum(least, -(-m // MOST_CHUNKS)), m)
-    wide = np.clip(function.profile.at_once, least, m)
-    largest = np.concatenate([_suffix_max(rows.whole_sizes[order]), [0]])
-    largest = np.maximum(largest, rows.whole_beside)
+    wide = np.minimum(np.maximum(function.profile.at_once, least), m)
+    # Of the chunks that are not called for.
+    largest = np.maximum(_most(rows.whole_sizes[order][::-1])[::-1], rows.whole_beside)
     tried: list[tuple[Rank, int]] = []
     for calls in (least, wide):
         each = np.maximum(calls, 1)
@@ -332,16 +347,17 @@ def _best_prefix(query: _Query, rows: "_Rows", count: Ints, nbytes: Ints, order:
 
 
 def _sums(values: Ints) -> Ints:
-    return np.concatenate([[0], np.cumsum(values)])
+    """Return the sum of none, the first, the first two, … of them."""
+    sums = np.zeros(len(values) + 1, np.int64)
+    values.cumsum(out=sums[1:])
+    return sums
 
 
 def _most(values: Ints) -> Ints:
     """Return the largest of none, the first, the first two, … of them."""
-    return np.maximum.accumulate(np.concatenate([[0], values]))
-
-
-def _suffix_max(values: Ints) -> Ints:
-    return np.maximum.accumulate(values[::-1])[::-1]
+    most = np.zeros(len(values) + 1, np.int64)
+    np.maximum.accumulate(values, out=most[1:])
+    return most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,26 +378,31 @@ class _Rows:
     gets_each: float
 
     @classmethod
-    def of(cls, query: _Query) -> "_Rows":
+    def of(cls, query: Query) -> "_Rows":
         needs, offers = query.needs, query.offers
         firsts, lasts, rows = needs.reaches()
         units = len(firsts)
         objects = {number: units + at for at, number in enumerate(query.whole_bytes)}
         wholes = np.array(list(query.whole_bytes.values()), np.int64)
-        same = needs.units[rows[1:]] == needs.units[rows[:-1]]
-        gaps = needs.starts[rows[1:]] - needs.stops[rows[:-1]]
+        owners = needs.units[rows]
+        same = owners[1:] == owners[:-1]
+        gaps = needs.starts[rows][1:] - needs.stops[rows][:-1]
         offered = offers.units.copy()
         wholly = np.flatnonzero(offered < 0)
         offered[wholly] = [objects[number] for number in offers.objects[wholly].tolist()]
         uncut = np.zeros(units + len(wholes), np.int64)
         uncut[units:] = wholes
-        encoded = np.broadcast_to(np.asarray(needs.align) == 0, needs.starts.shape)
-        uncut[needs.units[encoded]] = (lasts - firsts)[needs.units[encoded]]
+        encoded = needs.units[np.broadcast_to(np.asarray(needs.align) == 0, needs.starts.shape)]
+        uncut[encoded] = (lasts - firsts)[encoded]
         beside = np.delete(uncut, offered)
         return cls(
-            np.concatenate([lasts - firsts, wholes]), np.maximum(gaps[same], 0), needs.units[rows[1:]][same], offered,
+            np.concatenate([lasts - firsts, wholes]), np.maximum(gaps[same], 0), owners[1:][same], offered,
             uncut[offered], int(beside.max(initial=0)), Inside(offers, query.model.inside_gap_bytes()).gets_each(),
         )  # fmt: skip
+
+    def open_gaps(self, gap_bytes: float) -> int:
+        """Return how many gaps stay open if those up to so many bytes are closed."""
+        return int(np.count_nonzero(self.gaps > gap_bytes))
 
     def by_requests(self, gap_bytes: float) -> tuple[Ints, Ints]:
         """Return for each chunk how many requests it takes if gaps up to so many bytes are closed, and their bytes."""

@@ -29,6 +29,9 @@ CALL_HEAD_BYTES, CHUNK_HEAD_BYTES = 256, 96
 # each other, stay in a row.
 _FEW_TO_DEAL = 64
 _EVEN = 1.05
+# What is summed up over the offers of a call; calls are priced by the first few.
+_SUMS = ("read", "expected", "gets", "chunks", "decoded", "reply", "listed")
+_PRICED = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,44 +92,64 @@ def figures_of(calls: Sequence[Call]) -> Calls | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Grouped:
-    """Offers that were put into calls: the call of each offer, and for each call the sums over its offers."""
+    """Offers that were put into calls: the call of each, what the calls are priced by, and the sums over their offers.
+
+    `sums` has a row for each of `_SUMS`, with one figure for each call.
+    """
 
     owners: Ints
     group_of: Ints
-    chunks: Ints
-    gets: Ints
-    read: Ints
-    reply: Ints
-    expected: Ints
-    listed: Ints
-    decoded: Ints
+    sums: Ints
+    figures: Calls
 
-    @classmethod
-    def of(cls, offers: Offers, group_of: Ints, inside: "Inside") -> "Grouped":
-        chunks, heads = np.bincount(group_of), CALL_HEAD_BYTES
-        reply, expected, listed, decoded = [
-            np.bincount(group_of, column, len(chunks)).astype(np.int64)
-            for column in (offers.reply_bytes, offers.expected_bytes, offers.listed, offers.decoded_bytes)
-        ]
-        gets, read = inside.of(group_of, chunks)
-        return cls(offers.owners, group_of, chunks, gets, read, reply + heads, expected + heads, listed, decoded)
+    @staticmethod
+    def each(offers: Offers, ways: Sequence[Ints], inside: "Inside", limits: FunctionModel) -> list["Grouped"]:
+        """Put offers into calls in each of several ways, but for those with a call larger than one may be.
 
-    def fits(self, limits: FunctionModel) -> bool:
-        """Whether no call is larger than one may be."""
-        fits = self.read.max() <= limits.read_bytes and self.reply.max() <= limits.reply_bytes
-        return bool(fits and self.chunks.max() <= MOST_CHUNKS and self.listed.max() <= MOST_LISTED_IN_CALL)
-
-    def figures(self) -> Calls:
-        """Return what the calls are priced by."""
-        columns = [column.tolist() for column in (self.read, self.expected, self.gets, self.chunks, self.decoded)]
-        return Calls(len(self.chunks), *[f(column) for column in columns for f in (sum, max)])
+        All at once: with few offers, as there mostly are, each step takes as long for one way as for all of them. A
+        call that has one chunk is as large as it is.
+        """
+        groups = np.array(ways)
+        sums = _sums(offers, groups, inside)
+        totals, largest = sums.sum(axis=2).T.tolist(), sums.max(axis=2).T.tolist()
+        found = []
+        for at, (total, most, last) in enumerate(zip(totals, largest, groups.max(axis=1).tolist(), strict=True)):
+            count = last + 1
+            if count == len(offers) or _fits(most, limits):
+                priced = [figure for pair in zip(total[:_PRICED], most[:_PRICED], strict=True) for figure in pair]
+                found.append(Grouped(offers.owners, groups[at], sums[:, at, :count], Calls(count, *priced)))
+        return found
 
     def calls(self) -> tuple[Call, ...]:
         """Return the calls."""
-        order = self.group_of.argsort(kind="stable")
-        members = np.split(self.owners[order], np.cumsum(self.chunks)[:-1])
-        columns = [column.tolist() for column in (self.reply, self.read, self.gets, self.expected, self.decoded)]
+        read, expected, gets, chunks, decoded, reply, _ = self.sums
+        members = np.split(self.owners[self.group_of.argsort(kind="stable")], chunks.cumsum()[:-1])
+        columns = [column.tolist() for column in (reply, read, gets, expected, decoded)]
         return tuple([Call(tuple(each.tolist()), *row) for each, *row in zip(members, *columns, strict=True)])
+
+
+def _fits(most: Sequence[int], limits: FunctionModel) -> bool:
+    """Whether the largest call is not larger than one may be; for its figures see `_SUMS`."""
+    read, _, _, chunks, _, reply, listed = most
+    fits = read <= limits.read_bytes and reply <= limits.reply_bytes
+    return fits and chunks <= MOST_CHUNKS and listed <= MOST_LISTED_IN_CALL
+
+
+def _sums(offers: Offers, groups: Ints, inside: "Inside") -> Ints:
+    """Return the figures of `_SUMS` for each way (a row of `groups`) and each call of it, 0 where it has no more."""
+    count, most = len(groups), int(groups.max()) + 1
+    calls = groups + most * np.arange(count)[:, None]
+    sums = np.empty((len(_SUMS), count * most), np.int64)
+    read, expected, gets, chunks, decoded, reply, listed = sums
+    chunks[:] = np.bincount(calls.ravel(), minlength=count * most)
+    gets[:], read[:] = inside.of(calls, chunks)
+    columns = (offers.expected_bytes, offers.decoded_bytes, offers.reply_bytes, offers.listed)
+    for row, column in zip((expected, decoded, reply, listed), columns, strict=True):
+        row[:] = np.bincount(calls.ravel(), np.concatenate([column] * count), count * most)
+    heads = CALL_HEAD_BYTES * (chunks > 0)
+    expected += heads
+    reply += heads
+    return sums.reshape(len(_SUMS), count, most)
 
 
 class Inside:
@@ -135,48 +158,59 @@ class Inside:
     def __init__(self, offers: Offers, gap_bytes: int) -> None:
         self._offers, self._gap_bytes = offers, gap_bytes
         # By place, so that neighbours in an object are neighbours here.
-        self._order = np.lexsort((offers.starts, offers.objects))
-        self._any = bool((~self._apart(self._order, offers.objects[self._order])[1:]).any())
+        self.order = np.lexsort((offers.starts, offers.objects))
+        self._heads = self._apart(self.order, offers.objects[self.order]).nonzero()[0]
 
     def gets_each(self) -> float:
         """Return how many requests there are for a chunk, if one call has all of them."""
-        count = len(self._offers)
-        gets, _ = self.of(np.zeros(count, np.int64), np.array([count]))
-        return int(gets[0]) / max(count, 1)
+        if len(self._heads) == len(self._offers):
+            return 1.0
+        return int(_gets(self._joined(self.order, self._heads)).sum()) / len(self._offers)
 
     def of(self, group_of: Ints, chunks: Ints) -> tuple[Ints, Ints]:
-        """Return for each call its requests and the bytes of them all."""
-        calls = len(chunks)
-        if not self._any:
-            return chunks, np.bincount(group_of, self._offers.read_bytes, calls).astype(np.int64)
-        order = self._order[group_of[self._order].argsort(kind="stable")]
-        groups, objects = group_of[order], self._offers.objects[order]
-        first = np.flatnonzero(self._apart(order, groups * (int(objects.max()) + 1) + objects))
-        nbytes = np.maximum.reduceat(self._offers.stops[order], first) - self._offers.starts[order][first]
-        # What is too long to be read at once is read in parts.
-        gets = np.bincount(groups[first], -(-nbytes // JOINED_BYTES), calls)
-        return gets.astype(np.int64), np.bincount(groups[first], nbytes, calls).astype(np.int64)
+        """Return for each call its requests and the bytes of them all.
+
+        `group_of` has the call of each offer; or, in rows, that of each offer in several ways, each with calls of its
+        own. `chunks` are the offers of each call.
+        """
+        calls, groups = len(chunks), group_of.take(self.order, axis=-1).ravel()
+        order = np.concatenate([self.order] * (len(groups) // len(self.order)))
+        if len(self._heads) == len(self._offers):
+            return chunks, np.bincount(groups, self._offers.read_bytes[order], calls).astype(np.int64)
+        by_group = groups.argsort(kind="stable")
+        order, groups = order[by_group], groups[by_group]
+        objects = self._offers.objects[order]
+        heads = self._apart(order, groups * (int(objects.max()) + 1) + objects).nonzero()[0]
+        nbytes, owners = self._joined(order, heads), groups[heads]
+        gets = np.bincount(owners, _gets(nbytes), calls)
+        return gets.astype(np.int64), np.bincount(owners, nbytes, calls).astype(np.int64)
 
     def _apart(self, order: Ints, places: Ints) -> npt.NDArray[np.bool_]:
         """Say of each chunk, in that order, whether it is too far from all before it in the same place."""
         starts, stops = self._offers.starts[order], self._offers.stops[order]
-        another = np.append(True, places[1:] != places[:-1])
+        another = np.ones(len(order), np.bool_)
+        np.not_equal(places[1:], places[:-1], out=another[1:])
         # As far as any one before it in its place reaches: places are moved apart, so that one scan goes over all.
-        numbers = np.cumsum(another)
+        numbers = another.cumsum()
         step = min(int(stops.max(initial=0)) + 1, (1 << 62) // (len(order) + 1))
-        reach = np.maximum.accumulate(np.minimum(stops, step) + numbers * step) - numbers * step
+        moved = numbers * step
+        reach = np.maximum.accumulate(np.minimum(stops, step) + moved) - moved
         another[1:] |= starts[1:] - reach[:-1] > self._gap_bytes
         return another
 
+    def _joined(self, order: Ints, heads: Ints) -> Ints:
+        """Return the bytes that are read together from each of the heads on."""
+        return np.maximum.reduceat(self._offers.stops[order], heads) - self._offers.starts[order[heads]]
 
-def groupings(offers: Offers, function: FunctionModel, gets_each: float = 1.0) -> Iterator[Ints]:
-    """Give ways to spread chunks over calls: for each chunk the number of its call.
 
-    `gets_each` is how many GETs of its own the function sends for a chunk: less than 1 where it reads several by one.
-    """
+def _gets(nbytes: Ints) -> Ints:
+    """Return how many requests read so many bytes: what is too long to be read at once is read in parts."""
+    return -(-nbytes // JOINED_BYTES)
+
+
+def groupings(offers: Offers, function: FunctionModel, inside: "Inside") -> Iterator[Ints]:
+    """Give ways to spread chunks over calls: for each chunk the number of its call."""
     count = len(offers)
-    if not count:
-        return
     reads, replies, listed = offers.read_bytes, offers.reply_bytes, offers.listed
     least = max(1, ceil(replies.sum() / function.reply_bytes), ceil(reads.sum() / function.read_bytes))
     least = max(least, ceil(count / MOST_CHUNKS), ceil(listed.sum() / MOST_LISTED_IN_CALL))
@@ -186,14 +220,14 @@ def groupings(offers: Offers, function: FunctionModel, gets_each: float = 1.0) -
     if most == least > 1:
         # Shares are never quite even: where limits ask for so many calls, it may take a few more to keep them.
         numbers, most = [*numbers, most], min(count, most + -(-most // 4))
-    work = function.profile.seconds(reads, gets_each, 0, 1, offers.decoded_bytes).astype(np.float64)
-    by_work, by_place = np.argsort(-work, kind="stable"), np.lexsort((offers.starts, offers.objects))
+    work = function.profile.seconds(reads, inside.gets_each(), 0, 1, offers.decoded_bytes).astype(np.float64)
     even = float(work.max()) <= _EVEN * float(work.min())
+    by_work, by_place = (-work).argsort(kind="stable"), inside.order
     for number in (*numbers, most):
         in_a_row = np.empty(count, np.int64)
         in_a_row[by_place] = _in_a_row(work[by_place], number)
         yield in_a_row
-        if np.bincount(in_a_row).max() > MOST_CHUNKS:
+        if count > MOST_CHUNKS and np.bincount(in_a_row).max() > MOST_CHUNKS:
             # Those with little work are too many for one call: as many in each.
             as_many = np.empty(count, np.int64)
             as_many[by_place] = np.arange(count) * number // count
@@ -210,10 +244,12 @@ def _in_a_row(work: npt.NDArray[np.float64], number: int) -> Ints:
     >>> _in_a_row(np.array([1.0, 1.0, 2.0, 1.0, 1.0]), 3).tolist()
     [0, 0, 1, 2, 2]
     """
-    middle = np.cumsum(work) - work / 2
+    middle = work.cumsum() - work / 2
     group_of = (middle * (number / max(float(work.sum()), 1e-300))).astype(np.int64)
+    group_of = np.minimum(group_of, number - 1)
     # One that has far more work than the others may leave its neighbours without any.
-    return np.unique(np.minimum(group_of, number - 1), return_inverse=True)[1]
+    numbers = (np.bincount(group_of) > 0).cumsum() - 1
+    return numbers[group_of]
 
 
 def _dealt(work: npt.NDArray[np.float64], number: int) -> Ints:

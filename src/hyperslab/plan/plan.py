@@ -12,7 +12,7 @@ import numpy as np
 from hyperslab.errors import InvalidInputError, UnsupportedError
 from hyperslab.layout import ChunkTable, Layout
 from hyperslab.layout.wire import travels
-from hyperslab.plan.calls import Choice, choose_calls, worth_calling
+from hyperslab.plan.calls import Choice, Query, choose_calls, worth_calling
 from hyperslab.plan.cost import CostModel, Estimate, FunctionModel
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.plan.draft import Draft, IsCached
@@ -182,43 +182,49 @@ def _plan_with_calls(draft: Draft, needs: Needs, method: Method | None) -> Plan:
     """Choose among all three ways."""
     model = draft.model
     if method is None and not isinf(model.phi):
-        requests = _choose(needs, model, None, draft.others)
+        best = _best(needs, model, draft.others)
+        requests = _or_fewer(best, needs, model, draft.others)
         estimate = draft.estimate(requests)
         choice = None
         if worth_calling(model.weigh(estimate), model.least_with_call(0, 0), _SEARCH_S):
-            choice = _choose_calls(draft, needs, many=len(requests) > len(merge(needs)))
-        if choice is None or not choice.calls:
+            # Calls are chosen without a thought to what is confirmed beside them.
+            known = None if draft.confirmed else best
+            choice = _choose_calls(Query(needs, draft.whole_bytes, draft.offers(needs), model, known), requests)
+        if choice is None or choice.grouped is None:
             return Plan(
                 model, None, tuple(draft.reads), tuple(draft.bases), draft.keys, needs, requests, draft.wholes,
                 draft.lookups, draft.absent, draft.cached, estimate, draft.count, confirmed=draft.confirmed,
                 inline=draft.inline,
             )  # fmt: skip
     else:
-        choice = choose_calls(needs, draft.whole_bytes, draft.offers(needs), model, all_of_them=method == "call")
+        query = Query(needs, draft.whole_bytes, draft.offers(needs), model)
+        choice = choose_calls(query, all_of_them=method == "call")
     call_wholes = {number: draft.wholes.pop(number) for number in choice.objects}
     for number in choice.objects:
         del draft.whole_bytes[number]
     called, rest = (needs.only(choice.units), needs.without(choice.units)) if len(choice.units) else (_NO_NEEDS, needs)
+    calls = choice.calls
     return Plan(
         draft.model, method, tuple(draft.reads), tuple(draft.bases), draft.keys, rest, choice.requests, draft.wholes,
-        draft.lookups, draft.absent, draft.cached, draft.estimate(choice.requests, choice.calls), draft.count,
-        calls=choice.calls, call_needs=called, call_wholes=call_wholes, confirmed=draft.confirmed,
+        draft.lookups, draft.absent, draft.cached, draft.estimate(choice.requests, calls), draft.count,
+        calls=calls, call_needs=called, call_wholes=call_wholes, confirmed=draft.confirmed,
         inline=draft.inline,
     )  # fmt: skip
 
 
-def _choose_calls(draft: Draft, needs: Needs, *, many: bool) -> Choice:
-    """Choose calls; requests beside them, or instead of them if there are `many`, only if these are worth it.
+def _choose_calls(query: Query, requests: Ranges) -> Choice:
+    """Choose calls; requests beside them, or instead of them if they are many, only if these are worth it.
 
-    As `_ALIKE` says: they share the line, and calls bring less over it. `many` are more than one for each chunk.
+    As `_ALIKE` says: they share the line, and calls bring less over it. Many are more than one for each chunk;
+    `requests` are those that would be sent without calls.
     """
-    offers = draft.offers(needs)
-    best = choose_calls(needs, draft.whole_bytes, offers, draft.model, spare=_SEARCH_S)
-    if not len(best.requests) or not (best.calls or many):
+    best = choose_calls(query, spare=_SEARCH_S)
+    if not len(best.requests) or (best.grouped is None and len(requests) <= len(merge(query.needs))):
         return best
-    alone = choose_calls(needs, draft.whole_bytes, offers, draft.model, all_of_them=True)
+    alone = choose_calls(query, all_of_them=True)
     fewer = len(alone.requests) < len(best.requests)
-    return alone if alone.calls and fewer and alone.rank[0] <= _ALIKE * best.rank[0] else best
+    worth = alone.grouped is not None and fewer and alone.rank[0] <= _ALIKE * best.rank[0]
+    return alone if worth else best
 
 
 def _in_bands(reads: Sequence[Pieces], function: FunctionModel, *, hurry: bool) -> Sequence[Pieces]:
@@ -278,20 +284,27 @@ def _choose(needs: Needs, model: CostModel, method: Method | None, other_bytes: 
     if not len(needs):
         return _NO_REQUESTS
     if method is None:
-        count, total, largest = len(other_bytes), sum(other_bytes), max(other_bytes, default=0)
-        best = optimise(needs, model, others=count, other_bytes=total, other_largest=largest)
-        if len(best) == 1:
-            return best
-        joined = merge(needs)
-        if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:
-            return best
-        costs = [
-            model.cost(count + len(each), total + each.nbytes, max(largest, each.largest)) for each in (joined, best)
-        ]
-        return joined if costs[0] <= _ALIKE * costs[1] else best
+        return _or_fewer(_best(needs, model, other_bytes), needs, model, other_bytes)
     if method == "paper":
         return paper(needs, model)
     return {"get": get, "merge": merge, "fetch": fetch}[method](needs)
+
+
+def _best(needs: Needs, model: CostModel, other_bytes: list[int]) -> Ranges:
+    total, largest = sum(other_bytes), max(other_bytes, default=0)
+    return optimise(needs, model, others=len(other_bytes), other_bytes=total, other_largest=largest)
+
+
+def _or_fewer(best: Ranges, needs: Needs, model: CostModel, other_bytes: list[int]) -> Ranges:
+    """Return the best requests, or one for each chunk where they are fewer and as good."""
+    if len(best) <= 1:
+        return best
+    joined = merge(needs)
+    if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:
+        return best
+    count, total, largest = len(other_bytes), sum(other_bytes), max(other_bytes, default=0)
+    costs = [model.cost(count + len(each), total + each.nbytes, max(largest, each.largest)) for each in (joined, best)]
+    return joined if costs[0] <= _ALIKE * costs[1] else best
 
 
 def _plan_one_chunk(

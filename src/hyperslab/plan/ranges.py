@@ -132,9 +132,9 @@ class Needs:
     def plain_bytes(self) -> int:
         """Return how many bytes of plain chunks are needed, each counted once."""
         plain = np.broadcast_to(np.asarray(self.align) > 0, self.starts.shape)
+        if not self.overlapping or not plain.any():
+            return int((self.stops - self.starts)[plain].sum())
         objects, starts, stops = self.objects[plain], self.starts[plain], self.stops[plain]
-        if not self.overlapping or not len(starts):
-            return int((stops - starts).sum())
         new = np.concatenate([[True], np.diff(objects) != 0])
         # In a line of all objects, one after another: how far the rows before each one reach.
         lengths = np.maximum.reduceat(stops, new.nonzero()[0]).astype(np.float64)
@@ -157,11 +157,15 @@ class Needs:
 
     def without(self, units: Ints) -> "Needs":
         """Leave out some chunks."""
-        return self._keeping(~np.isin(self.units, units))
+        kept = np.ones(len(self.chunks.objects), np.bool_)
+        kept[units] = False
+        return self._keeping(kept[self.units])
 
     def only(self, units: Ints) -> "Needs":
         """Leave out all chunks but these."""
-        return self._keeping(np.isin(self.units, units))
+        kept = np.zeros(len(self.chunks.objects), np.bool_)
+        kept[units] = True
+        return self._keeping(kept[self.units])
 
     def _keeping(self, rows: npt.NDArray[np.bool_]) -> "Needs":
         align = self.align if isinstance(self.align, int) else self.align[rows]

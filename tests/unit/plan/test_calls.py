@@ -1,9 +1,10 @@
 """Three ways in one plan: against brute force, within limits, and quick."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from itertools import pairwise, product
 from math import inf
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -24,9 +25,11 @@ from hyperslab.plan import (
     make_plan,
     pieces_of,
 )
-from hyperslab.plan.calls import choose_calls, worth_calling
+from hyperslab.plan import calls as chooser
+from hyperslab.plan import plan as planner
+from hyperslab.plan.calls import Query, choose_calls, worth_calling
 from hyperslab.plan.cost import Calls
-from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_CHUNKS, Inside, Offers, figures_of
+from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_CHUNKS, Grouped, Inside, Offers, figures_of
 from hyperslab.plan.prices import FunctionPrices
 from hyperslab.selection import parse
 
@@ -157,7 +160,7 @@ def test_against_brute_force():
     for _ in range(cases):
         needs, model = random_case(random)
         offers = offers_of(needs, model.function)
-        found = choose_calls(needs, {}, offers, model)
+        found = choose_calls(Query(needs, {}, offers, model))
         best = best_by_force(needs, offers, model)
         worst = max(a / b if b else float(a > 0) + 1 for a, b in zip(found.rank, best, strict=True))
         assert 1 - 1e-9 <= worst <= 1.01, (found.rank, best)
@@ -269,7 +272,7 @@ def test_what_takes_long_to_decode_is_read_by_requests_instead():
         needs = chunk_needs(chunks, align)
         offers = offers_of(needs, function)
         offers = replace(offers, reply_bytes=offers.reply_bytes // 100, expected_bytes=offers.reply_bytes // 100)
-        called.append(sum(len(call.owners) for call in choose_calls(needs, {}, offers, model).calls))
+        called.append(sum(len(call.owners) for call in choose_calls(Query(needs, {}, offers, model)).calls))
     assert called[0] > 190
     assert called[1] < 10
 
@@ -283,7 +286,7 @@ def test_phi_moves_plans_from_time_to_money(seed, prices):
     sums = []
     for phi in (0.0, 1.0, 100.0, 1e4, 1e6, inf):
         at = CostModel(model.profile, Prices.named(prices), phi, function=model.function)
-        found = choose_calls(needs, {}, offers, at)
+        found = choose_calls(Query(needs, {}, offers, at))
         sent = len(found.requests), found.requests.nbytes, found.requests.largest
         sums.append((at.seconds(*sent, figures_of(found.calls)), at.usd(*sent[:2], figures_of(found.calls))))
     for (less_s, more_usd), (more_s, less_usd) in pairwise(sums):
@@ -298,7 +301,7 @@ def test_a_call_holds_no_more_than_its_limits():
     function = FunctionModel(FunctionProfile(1e-3, 1e-10), prices, reply_bytes=700_000, read_bytes=2_000_000)
     slow = Profile("slow", 0.5, (1,), (1e5,), 8)
     model = CostModel(slow, Prices.named("aws"), inf, function=function)
-    found = choose_calls(needs, {}, offers_of(needs, function), model)
+    found = choose_calls(Query(needs, {}, offers_of(needs, function), model))
     assert sorted(owner for call in found.calls for owner in call.owners) == list(range(40))
     assert max(call.reply_bytes for call in found.calls) <= 700_000
     assert max(call.read_bytes for call in found.calls) <= 2_000_000
@@ -331,6 +334,26 @@ def test_near_chunks_of_a_call_are_read_together(spans, gap_bytes):
         assert read[group] == sum(stop - start for _, start, stop in ranges)
 
 
+@given(SPANS, st.integers(0, 20), st.sampled_from([60 * KIB, 1 << 30]), st.data())
+def test_ways_to_group_are_summed_up_at_once_as_each_by_itself(spans, gap_bytes, limit, data):
+    numbers, objects, starts, sizes = KIB * np.array(spans, np.int64).T
+    offers = Offers(numbers, numbers, objects, sizes, starts, starts + sizes, numbers, sizes // 2, 3 * sizes)
+    function = FunctionModel(FunctionProfile(0.01, 1e-8), FunctionPrices(0.0, 0.0), reply_bytes=limit, read_bytes=limit)
+    inside, drawn = (
+        Inside(offers, KIB * gap_bytes),
+        st.lists(st.integers(0, 5), min_size=len(spans), max_size=len(spans)),
+    )
+    ways = [np.unique(data.draw(drawn), return_inverse=True)[1] for _ in range(3)]
+    together = Grouped.each(offers, ways, inside, function)
+    alone = [grouped for way in ways for grouped in Grouped.each(offers, [way], inside, function)]
+    assert [each.calls() for each in together] == [each.calls() for each in alone]
+    for way in together:
+        assert astuple(way.figures) == astuple(figures_of(way.calls()))
+        assert sorted(owner for call in way.calls() for owner in call.owners) == sorted(numbers.tolist())
+        fits = all(max(call.read_bytes, call.reply_bytes) <= limit for call in way.calls())
+        assert fits or len(way.calls()) == len(spans)
+
+
 def test_calls_that_limits_ask_for_are_found_where_work_is_not_even():
     """As many calls as chunks need, if each had the most that one may; those with the least work are more in a call."""
     chunks = [(1 << 20, [(0, KIB)])] * 260 + [(1 << 20, [(0, 900 * KIB)])] * 240
@@ -338,7 +361,8 @@ def test_calls_that_limits_ask_for_are_found_where_work_is_not_even():
     function = FunctionModel(FunctionProfile(1e-3, 1e-9, at_once=1), FunctionPrices(0.0, 0.0), reply_bytes=1 << 30)
     model = CostModel(Profile.named("s3-internet"), Prices.named("aws"), inf, function=function)
     offers = offers_of(needs, function)
-    found = choose_calls(needs, {}, replace(offers, expected_bytes=offers.reply_bytes // 100), model)
+    offers = replace(offers, expected_bytes=offers.reply_bytes // 100)
+    found = choose_calls(Query(needs, {}, offers, model))
     assert sum(len(call.owners) for call in found.calls) == 500
     assert max(len(call.owners) for call in found.calls) <= MOST_CHUNKS
 
@@ -354,7 +378,7 @@ def test_many_chunks_of_an_object_go_to_calls_in_a_row():
     function = FunctionModel(FunctionProfile(0.01, 1e-8, at_once=4, chunk_s=0.002), FunctionPrices(0.0, 0.0))
     slow = Profile("slow", 0.05, (1,), (1e6,), 8)
     model = CostModel(slow, Prices.named("aws"), function=function)
-    found = choose_calls(needs, {}, offers, model)
+    found = choose_calls(Query(needs, {}, offers, model))
     assert sorted(owner for call in found.calls for owner in call.owners) == list(range(200))
     for call in found.calls:
         assert call.owners == tuple(range(call.owners[0], call.owners[-1] + 1))
@@ -368,8 +392,9 @@ def test_what_is_compressed_is_called_for_where_plain_cells_are_not():
     function = FunctionModel(FunctionProfile(0.01, 1e-9), FunctionPrices(1e-5, 0.0))
     model = CostModel(Profile.named("s3-internet"), Prices.named("aws"), inf, function=function)
     offers = offers_of(needs, function)
-    assert not choose_calls(needs, {}, offers, model).calls
-    (call,) = choose_calls(needs, {}, replace(offers, expected_bytes=offers.reply_bytes // 10), model).calls
+    assert not choose_calls(Query(needs, {}, offers, model)).calls
+    offers = replace(offers, expected_bytes=offers.reply_bytes // 10)
+    (call,) = choose_calls(Query(needs, {}, offers, model)).calls
     # Memory and limits are for the worst case.
     assert call.reply_bytes == 500_000 + CHUNK_HEAD_BYTES + CALL_HEAD_BYTES
     assert call.expected_bytes < 60_000
@@ -420,3 +445,22 @@ def test_many_requests_are_made_where_they_are_a_tenth_better_than_calls(start_s
     layout = Layout(shape, i4, (512, 512), ChunkKeys("", "/", "c"), np.zeros((), i4), i4, (0, 1))
     plan = make_plan([pieces_of(layout, parse(np.s_[:, 100:141], shape))], model)
     assert (len(plan.calls), len(plan.requests)) == ((4, 0) if called else (0, 64))
+
+
+def test_each_set_of_calls_is_planned_once():
+    """Also that of all chunks, which is asked for again; and requests for all ranges are known before."""
+    function = FunctionModel(FunctionProfile(0.02, 1e-8, at_once=4), FunctionPrices(0.0, 0.0))
+    model = CostModel(Profile("far", 0.15, (1, 64), (2e7, 2e8), 64, 1e-4), Prices.named("free"), function=function)
+    i4, shape = np.dtype("<i4"), (4096, 4096)
+    layout = Layout(shape, i4, (512, 512), ChunkKeys("", "/", "c"), np.zeros((), i4), i4, (0, 1))
+    with (
+        mock.patch.object(Query, "settle_as", autospec=True, side_effect=Query.settle_as) as settled,
+        mock.patch.object(planner, "choose_calls", wraps=choose_calls) as asked,
+        mock.patch.object(chooser, "optimise", wraps=chooser.optimise) as optimised,
+    ):
+        make_plan([pieces_of(layout, parse(np.s_[:, 100:141], shape))], model)
+    assert [each.kwargs.get("all_of_them", False) for each in asked.call_args_list] == [False, True]
+    sets = [tuple(each.args[1].tolist()) for each in settled.call_args_list]
+    assert len(set(sets)) == len(sets)
+    assert (True,) * 8 in sets
+    assert all(each.kwargs["calls"] is not None for each in optimised.call_args_list)
