@@ -32,8 +32,6 @@ _LANE_ITEMS = 2
 _LANES = 4
 # The client knows how long an honest answer to a call can be; this bounds it whatever was asked for.
 _LARGEST_REPLY = 1 << 30
-# So many requests may always be under way, however large: each connection takes its time to be up to speed.
-_FEW = 16
 # A request may take its timeout and, on top, the time that this slow a line needs for its bytes.
 _SLOWEST_BYTES_PER_S = 256 * 1024
 
@@ -87,7 +85,7 @@ class Limits:
     """What all reads of one store in a session share while they run; `memory` and `pool` are shared over all stores,
     and so is `in_flight`, over those with as many requests in flight.
 
-    Requests that wait for more than `flight_bytes` together are not sent at once, but for `_FEW` of them.
+    Requests that wait for more than `flight_bytes` together are not sent at once, but for `flight_requests` of them.
     """
 
     def __init__(
@@ -95,6 +93,7 @@ class Limits:
         *,
         concurrency: int,
         flight_bytes: int,
+        flight_requests: int,
         memory: Gate,
         retries: int,
         timeout_s: float,
@@ -104,6 +103,11 @@ class Limits:
         self.concurrency, self.retries, self.timeout_s, self.pool = concurrency, retries, timeout_s, pool
         self.in_flight = asyncio.Semaphore(concurrency) if in_flight is None else in_flight
         self.line, self.memory = Gate(flight_bytes), memory
+        self.set_flight(flight_bytes, flight_requests)
+
+    def set_flight(self, nbytes: int, requests: int) -> None:
+        """Say how much may be under way from now on."""
+        self.line.limit_bytes, self.most_room = nbytes, nbytes // requests
 
 
 async def run_jobs(
@@ -304,7 +308,7 @@ async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
     timeout_s = limits.timeout_s + job.nbytes / _SLOWEST_BYTES_PER_S
     for attempt in range(limits.retries + 1):
         async with limits.in_flight:
-            room = min(job.nbytes, limits.line.limit_bytes // _FEW)
+            room = min(job.nbytes, limits.most_room)
             await limits.line.enter(room)
             try:
                 return await _ask_once(store, job, meter, timeout_s, again=attempt > 0)

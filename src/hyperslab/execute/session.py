@@ -334,13 +334,18 @@ class _Threads:
     def limits(self, session: Session, store: "Store", model: CostModel) -> "Limits":
         from hyperslab.execute.remote import Gate, Limits
 
-        concurrency, flight_bytes = session.concurrency or model.profile.concurrency, model.profile.flight_bytes
+        profile = model.profile
+        concurrency, flight = (
+            session.concurrency or profile.concurrency,
+            (profile.flight_bytes, profile.flight_requests),
+        )
         name, others = (store.address, concurrency), self._limits.values()
         if name not in self._limits:
             memory = next((each.memory for each in others), None)
             self._limits[name] = Limits(
                 concurrency=concurrency,
-                flight_bytes=flight_bytes,
+                flight_bytes=flight[0],
+                flight_requests=flight[1],
                 memory=memory or Gate(session.memory_bytes),
                 retries=session.retries,
                 timeout_s=session.timeout_s,
@@ -348,7 +353,7 @@ class _Threads:
                 in_flight=next((each.in_flight for each in others if each.concurrency == concurrency), None),
             )
         # As the profile is by now.
-        self._limits[name].line.limit_bytes = flight_bytes
+        self._limits[name].set_flight(*flight)
         return self._limits[name]
 
     def close(self) -> None:

@@ -127,8 +127,8 @@ class Prober:
         async def send() -> None:
             # Nothing is sent again: a pause between two attempts is not the store's time.
             limits = Limits(
-                concurrency=requests, flight_bytes=_HELD_BYTES, memory=Gate(_HELD_BYTES), retries=0,
-                timeout_s=session.timeout_s, pool=session.pool(),
+                concurrency=requests, flight_bytes=_HELD_BYTES, flight_requests=requests, memory=Gate(_HELD_BYTES),
+                retries=0, timeout_s=session.timeout_s, pool=session.pool(),
             )  # fmt: skip
             jobs = self._jobs(requests, size_bytes)
             await run_jobs(

@@ -20,8 +20,8 @@ __all__ = ["FunctionProfile", "Profile"]
 _MOST_IN_FLIGHT = 1 << 20
 # More points do not make a curve better; a file with a million of them is damaged.
 _MOST_POINTS = 1 << 10
-# What may be under way: so many times what fills the line, and at least so many bytes.
-_FLIGHTS, _LEAST_FLIGHT_BYTES = 4, 4 << 20
+# What may be under way: so many times what fills the line, and at least so many bytes and requests.
+_FLIGHTS, _LEAST_FLIGHT_BYTES, _LEAST_FLIGHT_REQUESTS = 4, 4 << 20, 16
 # What a chunk takes to be cut out of what was read, and a byte to be decoded (zstd), where that was not measured.
 TYPICAL_CUT_S, TYPICAL_DECODED_BYTE_S = 5e-5, 1e-9
 
@@ -165,6 +165,11 @@ class Profile:
         More would not come sooner, but could find no room on their way, and be lost: a read then takes seconds.
         """
         return max(_LEAST_FLIGHT_BYTES, int(_FLIGHTS * max(self.bandwidth) * self.latency_s))
+
+    @property
+    def flight_requests(self) -> int:
+        """How many requests may be under way however large they are: more than fill the line, as each begins slowly."""
+        return max(_LEAST_FLIGHT_REQUESTS, 2 * self.n_min)
 
     def bandwidth_at(self, requests: Any) -> Any:
         """Bytes per second with that many requests in flight; takes a number or an array."""

@@ -11,7 +11,7 @@ from hyperslab.errors import DeadlineError
 from hyperslab.execute import remote
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Ledger, Meter
-from hyperslab.execute.remote import _FEW, _INLINE_BYTES, _QUICK_S, Gate, Limits, _Placing, run_jobs
+from hyperslab.execute.remote import _INLINE_BYTES, _QUICK_S, Gate, Limits, _Placing, run_jobs
 from hyperslab.execute.run import Job
 from hyperslab.plan import CostModel, Prices, Profile
 from hyperslab.store import Reply
@@ -96,8 +96,9 @@ def asked_at_once(line: Line, *, count: int, nbytes: int, flight_bytes: int) -> 
     async def ask() -> None:
         with ThreadPoolExecutor(1) as pool:
             limits = Limits(
-                concurrency=64, flight_bytes=flight_bytes, memory=Gate(1 << 30), retries=9, timeout_s=30.0, pool=pool
-            )
+                concurrency=64, flight_bytes=flight_bytes, flight_requests=16, memory=Gate(1 << 30), retries=9,
+                timeout_s=30.0, pool=pool,
+            )  # fmt: skip
             jobs = [Job(n, "a", (n * nbytes, (n + 1) * nbytes), nbytes) for n in range(count)]
             model = CostModel(Profile.named("s3"), Prices.named("free"))
             await run_jobs(
@@ -117,7 +118,7 @@ def test_no_more_bytes_are_asked_for_at_a_time_than_may_be_under_way():
 
 
 def test_some_requests_are_under_way_however_large_they_are():
-    assert asked_at_once(Line(), count=40, nbytes=50_000, flight_bytes=100_000) == (_FEW, _FEW * 50_000)
+    assert asked_at_once(Line(), count=40, nbytes=50_000, flight_bytes=100_000) == (16, 16 * 50_000)
 
 
 def test_a_request_that_failed_leaves_its_room():

@@ -231,5 +231,7 @@ def test_wrong_budgets_are_refused(name, limit):
 
 
 def test_what_may_be_under_way_fills_the_line_several_times():
-    assert Profile("near", 0.02, (1, 8), (1e7, 1e8), 64).flight_bytes == 8_000_000
+    near, wide = Profile("near", 0.02, (1, 8), (1e7, 1e8), 64), Profile("wide", 0.02, (1, 32), (5e7, 1e9), 256)
+    assert (near.flight_bytes, near.flight_requests) == (8_000_000, 16)
+    assert (wide.flight_bytes, wide.flight_requests) == (80_000_000, 64)
     assert Profile("slow", 0.02, (1,), (1e5,), 64).flight_bytes == 4 << 20
