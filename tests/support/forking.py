@@ -1,5 +1,6 @@
 """Running a function in a forked child, so that a hang fails instead of hanging."""
 
+import faulthandler
 import os
 import pickle
 import select
@@ -18,6 +19,7 @@ class Child:
         if self.pid == 0:
             try:
                 os.close(self._read)
+                faulthandler.register(signal.SIGUSR1, file=2)
                 try:
                     result = (True, function())
                 except BaseException as error:  # noqa: BLE001
@@ -37,6 +39,9 @@ class Child:
         try:
             while True:
                 ready = waiting.poll(1000 * max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    os.kill(self.pid, signal.SIGUSR1)  # it says where
+                    time.sleep(1.0)
                 assert ready, f"the child hung for {timeout_s} s"
                 part = os.read(self._read, 1 << 16)
                 if not part:

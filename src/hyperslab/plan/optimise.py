@@ -8,7 +8,7 @@ where that one sets the pace, other groupings are tried.
 
 from dataclasses import dataclass
 from itertools import pairwise
-from math import inf, isinf
+from math import isinf
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ _FEW_RANGES = 64
 _MOST_COMBINED = 1 << 16
 _MANY_RANGES = 1 << 16
 _NEAR = 1.02
-# Fewer requests are as good up to so many times the cost: each can meet a connection that was idle.
+# Fewer requests are as good up to so many times the cost, and bytes: each can meet a connection that was idle.
 _ALIKE = 1.01
 _ROUNDS = 4
 # Seconds that it takes to look for other groupings, about: where none can spare as much, none is looked for.
@@ -156,9 +156,10 @@ class _Tariff:
         return cost[0] <= slack * bound[0] and cost[1] <= slack * bound[1]
 
     def is_alike(self, fewer: Ranges, plan: Ranges) -> bool:
-        """Say whether fewer requests are as good; where only money counts, they are if they cost no more."""
-        slack = 1.0 if isinf(self.model.phi) else _ALIKE
-        return self.price(fewer) <= (slack * self.price(plan)[0], inf)
+        """Say whether fewer requests are as good, in bytes as in cost; not where only money counts."""
+        if isinf(self.model.phi) or fewer.nbytes > _ALIKE * plan.nbytes:
+            return False
+        return self.price(fewer)[0] <= _ALIKE * self.price(plan)[0]
 
     def is_worth_a_search(self, plan: Ranges, bound: tuple[float, float]) -> bool:
         """Say whether a plan at the bound would spare more than it takes to find one; where only money counts, any."""
