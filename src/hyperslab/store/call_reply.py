@@ -174,7 +174,8 @@ def _compressed(cells: list[memoryview], width: int) -> bytes:
         count = len(part) // width
         planes[:, at : at + count] = np.frombuffer(part, np.uint8).reshape(count, width).T
         at += count
-    return zstd.compress(planes.reshape(-1), _LEVEL)
+    # Each by codes of its own: where one has noise, others have not.
+    return zstd.compress(planes.reshape(-1), _LEVEL, width)
 
 
 def _decompressed(flat: ByteArray, nbytes: int, width: int) -> memoryview:

@@ -282,6 +282,16 @@ def test_bytes_of_large_cells_are_put_together_where_that_is_shorter():
     assert bytes(CallReply.unpack(memoryview(packed), request, 1200).answers[0].data) == cells
 
 
+@pytest.mark.parametrize("count", [3000, 30_000, 300_000])
+def test_noise_with_a_bit_that_never_changes_is_sent_without_it(count):
+    """Random numbers of 31 bits: three of four bytes are noise, the fourth has a bit less."""
+    cells = np.random.default_rng(1).integers(0, 1 << 31, count, "<i4")
+    reply = CallReply([ChunkAnswer(memoryview(cells.tobytes()), None, cells.nbytes)])
+    assert shrink_of(cells) < 0.98
+    assert len(reply.pack(compress=True, cell_nbytes=4)) < 0.98 * cells.nbytes + 300
+    assert len(reply.pack(compress=True)) >= cells.nbytes
+
+
 def test_cells_that_are_not_equally_long_are_not_put_together():
     layouts = tuple(CallLayout((10,), np.dtype(dtype), (0,)) for dtype in ("<i4", "<i8"))
     assert CallRequest("s3://b", layouts, ()).cell_nbytes == 1
