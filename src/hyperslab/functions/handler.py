@@ -137,10 +137,11 @@ class _Call:
             if work.memory_bytes > config.work_bytes:
                 raise over("memory for one chunk", work.memory_bytes, config.work_bytes)
         result_bytes = sum([work.result_bytes for work in works])
-        # Twice: they are put together, or compressed, before they are sent.
-        if 2 * result_bytes > config.held_bytes:
-            raise over("memory for the cells asked for", 2 * result_bytes, config.held_bytes)
-        self.hold(2 * result_bytes)
+        # More than once: they are put together before they are sent, and may be compressed then.
+        held_bytes = (3 if request.compress else 2) * result_bytes
+        if held_bytes > config.held_bytes:
+            raise over("memory for the cells asked for", held_bytes, config.held_bytes)
+        self.hold(held_bytes)
         answers = await self.read_all(store, request, works)
         self.told = f"{len(answers)} chunks, {self.gets} gets, {self.read_bytes} bytes read, {result_bytes} sent"
         reply = CallReply(answers, time.perf_counter() - started, self.gets, self.read_bytes)
