@@ -1,8 +1,8 @@
 """The figures of a function beside the data, fitted to calls that were timed. Pure."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -13,8 +13,10 @@ __all__ = ["CallTiming", "fit_function"]
 
 # Of so many GETs in one call, most of the time is theirs; of so many chunks, what cutting them takes can be seen.
 _MANY_GETS, _MANY_CHUNKS = 32, 64
-# Calls that slow each other by no more than that are taken to have processors of their own.
+# Calls that slow each other by no more than that are taken to have processors, and lines to the store, of their own.
 _NOT_SLOWED = 0.75
+# With so many calls at once, what they read takes longer than the rest of them, if they share a line.
+_MANY_CALLS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,12 @@ def fit_function(timings: Sequence[CallTiming], profile: Profile) -> FunctionPro
     cold = [each.seconds for each in timings if each.kind == "cold"]
     figures["cold_s"] = max(0.0, cold[0] - median(least)) if cold else 0.0
     figures["error_s"] = float(np.sqrt(np.mean(np.square(off))))
-    return FunctionProfile(**figures, work_at_once=_work_at_once(timings, profile, FunctionProfile(**figures)))
+    found = FunctionProfile(**figures)
+    return replace(
+        found,
+        work_at_once=_work_at_once(timings, profile, found),
+        read_at_once=_read_at_once(timings, profile, found),
+    )
 
 
 def _expected(figures: dict[str, float], call: CallTiming) -> float:
@@ -116,9 +123,22 @@ def _work_at_once(timings: Sequence[CallTiming], profile: Profile, function: Fun
             beyond_s = profile.latency_s + each.calls * profile.request_s + function.start_s
             work_s = function.chunk_s * each.gets + function.cut_seconds(each.chunks, each.decoded_bytes)
             took[each.calls].append(each.calls * work_s / max(each.seconds - beyond_s, 1e-6))
-    if not took:
-        return None
-    at_once = {calls: min(float(calls), median(found)) for calls, found in took.items()}
-    if at_once[max(at_once)] >= _NOT_SLOWED * max(at_once):
+    return _most(took)
+
+
+def _read_at_once(timings: Sequence[CallTiming], profile: Profile, function: FunctionProfile) -> float | None:
+    """How many calls get bytes from the store without slowing each other; None: as many as were tried, and more."""
+    took: dict[int, list[float]] = defaultdict(list)
+    for each in timings:
+        if each.kind == "at once" and each.calls >= _MANY_CALLS:
+            beyond_s = profile.latency_s + each.calls * profile.request_s + function.start_s
+            took[each.calls].append(each.calls * function.byte_s * each.read_bytes / max(each.seconds - beyond_s, 1e-6))
+    return _most(took)
+
+
+def _most(found: Mapping[int, Sequence[float]]) -> float | None:
+    """Return how many go on side by side, by what was found with so many; None if the most that were tried do."""
+    at_once = {calls: min(float(calls), median(several)) for calls, several in found.items()}
+    if not at_once or at_once[max(at_once)] >= _NOT_SLOWED * max(at_once):
         return None
     return max(1.0, *at_once.values())

@@ -120,12 +120,14 @@ def profile_facts(profile: Profile) -> tuple[tuple[str, str], ...]:
 
 def _function_words(function: FunctionProfile) -> str:
     speed = f"{say_bytes(int(1 / function.byte_s))}/s read" if function.byte_s else "reading takes no time"
-    work = "" if function.work_at_once is None else f", of {function.work_at_once:.1f} the work"
+    shared = {"bytes": function.read_at_once, "work": function.work_at_once}
+    held = [f"the {what} of {most:.1f}" for what, most in shared.items() if most is not None]
+    most = "" if not held else f", {' and '.join(held)}"
     return (
         f"{say_seconds(function.start_s)} a call, {say_seconds(function.chunk_s)} a GET, {speed} "
         f"(± {say_seconds(function.error_s)}), {say_seconds(function.cut_s)} a chunk and "
         f"{say_seconds(function.decoded_byte_s * 1e6)} a MB to decode; {say_seconds(function.cold_s)} more when cold; "
-        f"{say_count(function.at_once, 'call')} at once{work}"
+        f"{say_count(function.at_once, 'call')} at once{most}"
     )
 
 

@@ -3,7 +3,7 @@
 For one read of N requests, C of them calls of a function, S bytes of answers, the largest of them M bytes:
 
     seconds = max(S / BW, alone(M), calls + R / BW) + latency × ceil(N / t) + client work × N
-    calls   = error + start × ceil(C / a) + max(spread(per byte × F, a), spread(per GET × GETs inside, b))
+    calls   = error + start × ceil(C / a) + max(spread(per byte × F, r), spread(per GET × GETs inside, b))
               + spread(per chunk × chunks cut + per decoded byte × bytes decoded, b)
     spread(W, n) = max(W / min(C, n), the largest W of a call)
     dollars = (N - C) × price of a request + S × price of a byte
@@ -15,10 +15,11 @@ and for reads of small arrays that lie in packs, or in a key/value tier:
     seconds = pack × packs touched + key × keys + request × requests for keys
 
 where t is the concurrency, BW the profile's bandwidth with min(N, t) in flight, alone(M) the time of one request by
-itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls read at
-once without slowing each other, b how many work so: GETs, decoding and cutting take processors, which the calls of one
-server share. The error of the function's measured time is added once: of two plans that seem alike, the one that waits
-for fewer things that are not known well is taken. Numbers and NumPy arrays both work.
+itself, R the bytes of the calls' answers, F the bytes that the function reads beside the data, a how many calls wait at
+once without slowing each other, r how many get bytes so, b how many work so: calls may share a line to the store; GETs,
+decoding and cutting take processors, which the calls of one server share. The error of the function's measured time is
+added once: of two plans that seem alike, the one that waits for fewer things that are not known well is taken. Numbers
+and NumPy arrays both work.
 """
 
 from dataclasses import dataclass
@@ -157,10 +158,14 @@ class CostModel:
         profile = self.profile
         if calls is not None:
             return self._seconds_with(requests, nbytes, largest, calls)
-        shared, alone = nbytes / profile.rate_of(requests), profile.alone_s(largest)
-        transfer = max(shared, alone) if isinstance(requests, int) else np.maximum(shared, alone)
+        transfer = self.transfer_seconds(requests, nbytes, largest)
         waves = (requests + (profile.concurrency - 1)) // profile.concurrency
         return transfer + profile.latency_s * waves + profile.request_s * requests
+
+    def transfer_seconds(self, requests: Any, nbytes: Any, largest: Any = 0) -> Any:
+        """Predicted seconds that the bytes of some requests take on their way."""
+        shared, alone = nbytes / self.profile.rate_of(requests), self.profile.alone_s(largest)
+        return max(shared, alone) if isinstance(requests, int) else np.maximum(shared, alone)
 
     def _seconds_with(self, requests: Any, nbytes: Any, largest: Any, calls: Calls) -> Any:
         profile, plain = self.profile, isinstance(requests, int) and isinstance(calls.count, int)
@@ -183,7 +188,8 @@ class CostModel:
         larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
         at_once = larger(1, smaller(calls.count, min(function.at_once, self.profile.concurrency)))
         waves, busy = -(-calls.count // at_once), smaller(at_once, function.busy_at_once)
-        read = function.byte_s * larger(calls.read_bytes / at_once, calls.largest_read)
+        reading = smaller(at_once, function.reading_at_once)
+        read = function.byte_s * larger(calls.read_bytes / reading, calls.largest_read)
         asked = function.chunk_s * larger(calls.gets / busy, calls.largest_gets)
         cut = larger(
             function.cut_seconds(calls.chunks, calls.decoded_bytes) / busy,

@@ -127,8 +127,8 @@ class Explanation:
         model         profile (name, typical, measured_at, latency_s, concurrency, stream_bytes_per_s,
                       best_bytes_per_s), prices (name, dated, provider, region, tier, location, source, request_usd,
                       byte_usd, put_usd), function (None, or start_s, byte_s, chunk_s, cut_s, decoded_byte_s,
-                      work_at_once (None: at_once), cold_s, at_once, call_usd, second_usd, reply_bytes), phi (a number,
-                      or "infinity")
+                      work_at_once (None: at_once), read_at_once (None: at_once), cold_s, at_once, call_usd,
+                      second_usd, reply_bytes), phi (a number, or "infinity")
         """
         layout = self.plan.reads[0].layout
         return {

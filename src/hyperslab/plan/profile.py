@@ -33,9 +33,10 @@ class FunctionProfile:
     A call that reads n bytes by g GETs, and cuts c chunks out of them that have d bytes when they are decoded, takes
     `start_s` + max(n × `byte_s`, g × `chunk_s`) + c × `cut_s` + d × `decoded_byte_s`. GETs go on beside each other, so
     that either the line is full or answers are waited for; chunks that lie near each other are read by one GET. Plain
-    chunks are cut, not decoded. `at_once` calls run side by side without slowing each other as long as they read;
-    `work_at_once` while they send GETs, decode and cut, which takes processors that they may share (None: as many).
-    The first call of an instance takes `cold_s` more. `error_s` is how far the fit was off, on average.
+    chunks are cut, not decoded. `at_once` calls run side by side without slowing each other while they wait;
+    `read_at_once` while bytes arrive, as they may share a line to the store; `work_at_once` while they send GETs,
+    decode and cut, which takes processors that they may share (None: as many). The first call of an instance
+    takes `cold_s` more. `error_s` is how far the fit was off, on average.
 
     >>> FunctionProfile(0.02, 1e-6, chunk_s=0.25, cut_s=0.01, decoded_byte_s=0.0).seconds(1_000_000, 2, chunks=3)
     1.05
@@ -50,10 +51,11 @@ class FunctionProfile:
     cut_s: float = TYPICAL_CUT_S
     decoded_byte_s: float = TYPICAL_DECODED_BYTE_S
     work_at_once: float | None = None
+    read_at_once: float | None = None
 
     def __post_init__(self) -> None:
         times = (self.start_s, self.byte_s, self.cold_s, self.error_s, self.chunk_s, self.cut_s, self.decoded_byte_s)
-        counts = (self.at_once, self.busy_at_once)
+        counts = (self.at_once, self.busy_at_once, self.reading_at_once)
         if not all(isfinite(time) and time >= 0 for time in times) or not all(
             1 <= n <= _MOST_IN_FLIGHT for n in counts
         ):
@@ -64,6 +66,11 @@ class FunctionProfile:
         """How many calls side by side send GETs, decode and cut without slowing each other."""
         return self.at_once if self.work_at_once is None else self.work_at_once
 
+    @property
+    def reading_at_once(self) -> float:
+        """How many calls side by side get bytes from the store without slowing each other."""
+        return self.at_once if self.read_at_once is None else self.read_at_once
+
     def cut_seconds(self, chunks: Any, decoded_bytes: Any) -> Any:
         """How long cutting so many chunks takes one call, with so many bytes that are decoded for it."""
         return self.cut_s * chunks + self.decoded_byte_s * decoded_bytes
@@ -71,12 +78,13 @@ class FunctionProfile:
     def seconds(self, nbytes: Any, gets: Any = 1, calls: Any = 1, chunks: Any = 0, decoded_bytes: Any = 0) -> Any:
         """How long warm calls run, all added up, that read so many bytes by so many GETs and cut so many chunks.
 
-        Calls that have to share processors run longer.
+        Calls that have to share processors, or the line to the store, run longer.
         """
         larger, smaller = (max, min) if isinstance(nbytes, (int, float)) else (np.maximum, np.minimum)
-        crowd = larger(1.0, smaller(calls, self.at_once) / self.busy_at_once)
+        beside = smaller(calls, self.at_once)
+        crowd, queue = larger(1.0, beside / self.busy_at_once), larger(1.0, beside / self.reading_at_once)
         busy = self.cut_seconds(chunks, decoded_bytes) * crowd
-        return self.start_s * calls + larger(self.byte_s * nbytes, self.chunk_s * gets * crowd) + busy
+        return self.start_s * calls + larger(self.byte_s * nbytes * queue, self.chunk_s * gets * crowd) + busy
 
 
 @dataclass(frozen=True, slots=True)

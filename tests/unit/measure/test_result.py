@@ -1,6 +1,7 @@
 """A measurement in words, as JSON and as a picture; what is known of a store in words."""
 
 import json
+from dataclasses import fields
 from datetime import UTC, datetime
 
 import pytest
@@ -18,14 +19,16 @@ from hyperslab.plan.render import plain_text
 LATENCY_S, REQUEST_S = 0.03, 1e-4
 
 
-def calls(start_s=0.02, chunk_s=5e-4, byte_s=1e-8, at_once=4, cold_s=0.5, work_at_once=4.0) -> list[CallTiming]:
+def calls(
+    start_s=0.02, chunk_s=5e-4, byte_s=1e-8, at_once=4, cold_s=0.5, work_at_once=4.0, read_at_once=1000.0
+) -> list[CallTiming]:
     """Calls of a function that takes exactly this long; it cuts a chunk in 40 µs, and decodes a byte in 2 ns."""
 
     def took(kind: str, n: int, gets: int, nbytes: int, chunks: int = 1, decoded: int = 0) -> CallTiming:
         asked, cut = gets * chunk_s, (chunks > 1) * chunks * 4e-5 + decoded * 2e-9
         busy = max(1.0, n / work_at_once)
-        if kind == "at once":  # what reads much waits for nothing else
-            each = max(1.0, n / at_once) * (start_s + nbytes * byte_s)
+        if kind == "at once":  # what reads much waits for nothing else, but perhaps for the line that calls share
+            each = max(1.0, n / at_once) * start_s + max(1.0, n / at_once, n / read_at_once) * nbytes * byte_s
         else:
             each = start_s + max(nbytes * byte_s, (gets > 1) * asked * busy) + cut * busy
         seconds = LATENCY_S + n * REQUEST_S + each + cold_s * (kind == "cold")
@@ -57,8 +60,7 @@ def measured(*, function: bool = False) -> Measurement:
 
 def _plain(function: FunctionProfile | None) -> dict:
     assert function is not None
-    names = ("start_s", "byte_s", "at_once", "cold_s", "error_s", "chunk_s", "cut_s", "decoded_byte_s", "work_at_once")
-    return {name: getattr(function, name) for name in names}
+    return {each.name: getattr(function, each.name) for each in fields(function)}
 
 
 def test_the_function_is_fitted_exactly_where_it_is_exact() -> None:
@@ -85,10 +87,23 @@ def test_calls_that_share_processors_are_seen(processors) -> None:
     assert apart.work_at_once is None
 
 
+@pytest.mark.parametrize("lines", [1.0, 3.3, 20.0])
+def test_calls_that_share_a_line_to_the_store_are_seen(lines) -> None:
+    profile = Profile("p", LATENCY_S, (1,), (1e8,), 8, REQUEST_S)
+    found = fit_function(calls(at_once=1000, read_at_once=lines), profile)
+    assert found is not None
+    assert found.read_at_once == pytest.approx(lines, rel=0.02)
+    apart = fit_function(calls(at_once=1000), profile)
+    assert apart is not None
+    assert apart.read_at_once is None
+
+
 def test_what_was_not_tried_has_typical_figures() -> None:
     profile = Profile("p", LATENCY_S, (1,), (1e8,), 8, REQUEST_S)
-    found = fit_function([each for each in calls() if each.chunks == 1], profile)
+    read = [each for each in calls() if each.chunks == 1 and each.kind != "at once"]
+    found = fit_function(read, profile)
     assert found is not None
+    assert found.read_at_once is None
     typical = FunctionProfile(0.0, 0.0)
     assert (found.cut_s, found.decoded_byte_s, found.work_at_once) == (typical.cut_s, typical.decoded_byte_s, None)
 

@@ -143,10 +143,10 @@ def random_case(random: np.random.Generator) -> tuple[Needs, CostModel]:
         int(random.integers(1, 2 * many)), 10 ** random.uniform(-5, -3),
     )  # fmt: skip
     function = FunctionModel(
-        FunctionProfile(10 ** random.uniform(-3, -0.5), 10 ** random.uniform(-9.5, -7), int(random.integers(1, 9)),
+        FunctionProfile(10 ** random.uniform(-3, -0.7), 10 ** random.uniform(-9.5, -7), int(random.integers(1, 9)),
                         chunk_s=float(random.choice([0.0, 0.002])), cut_s=float(random.choice([0.0, 5e-5, 0.002])),
                         decoded_byte_s=float(random.choice([0.0, 1e-9, 1e-7])),
-                        work_at_once=random.choice([None, 1.0, 2.5])),
+                        work_at_once=random.choice([None, 1.0, 2.5]), read_at_once=random.choice([None, 1.5])),
         FunctionPrices(2e-7, 1.66667e-5), int(random.choice([512, 1769])),
         reply_bytes=int(random.choice([200 * KIB, 4096 * KIB])),
     )  # fmt: skip
@@ -178,7 +178,7 @@ def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int, grou
     everything = requests + len(groups)
     rate = profile.bandwidth_at(min(everything, profile.concurrency))
     at_once = min(len(groups), function.profile.at_once, profile.concurrency)
-    busy = min(at_once, behaves.work_at_once)
+    busy, reading = min(at_once, behaves.work_at_once), min(at_once, behaves.read_at_once)
     reads = [behaves.byte_s * sum(read for read, _, _ in group) for group in groups]
     asked = [behaves.chunk_s * len(group) for group in groups]
     counts, decoded = [len(group) for group in groups], [sum(nbytes for _, _, nbytes in group) for group in groups]
@@ -186,13 +186,14 @@ def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int, grou
     largest_cut = behaves.cut_s * max(counts) + behaves.decoded_byte_s * max(decoded)
     waves = -(-len(groups) // at_once)
     reply = [sum(answer for _, answer, _ in group) for group in groups]
-    called = behaves.start_s * waves + max(sum(reads) / at_once, *reads, sum(asked) / busy, *asked)
+    called = behaves.start_s * waves + max(sum(reads) / reading, *reads, sum(asked) / busy, *asked)
     called += max(cut / busy, largest_cut)
     called += max(sum(reply) / rate, max(reply) / profile.bandwidth[0])
     transfer = max((nbytes + sum(reply)) / rate, largest / profile.bandwidth[0], called)
     seconds = transfer + profile.latency_s * -(-everything // profile.concurrency) + profile.request_s * everything
     crowd = max(1.0, min(len(groups), behaves.at_once) / behaves.work_at_once)
-    ran = behaves.start_s * len(groups) + max(sum(reads), sum(asked) * crowd) + cut * crowd
+    queue = max(1.0, min(len(groups), behaves.at_once) / behaves.read_at_once)
+    ran = behaves.start_s * len(groups) + max(queue * sum(reads), sum(asked) * crowd) + cut * crowd
     usd = requests * prices.request_usd + nbytes * prices.byte_usd + sum(reply) * prices.byte_usd
     usd += len(groups) * function.prices.call_usd + sum(map(len, groups)) * prices.request_usd
     usd += ran * function.memory_mb / 1024 * function.prices.gb_second_usd
@@ -208,7 +209,9 @@ CHUNKS = st.lists(
 def test_the_formula_in_as_many_words(requests, nbytes, groups):
     aws = Prices.named("aws")
     function = FunctionModel(
-        FunctionProfile(0.02, 1e-8, at_once=4, chunk_s=0.003, cut_s=1e-3, decoded_byte_s=2e-9, work_at_once=2.5),
+        FunctionProfile(
+            0.02, 1e-8, at_once=4, chunk_s=0.003, cut_s=1e-3, decoded_byte_s=2e-9, work_at_once=2.5, read_at_once=1.5
+        ),
         FunctionPrices(2e-7, 1.7e-5, least_s=0),
     )
     model = CostModel(Profile.named("s3-internet"), aws, function=function)
@@ -239,7 +242,8 @@ TIMES = ("start_s", "byte_s", "chunk_s", "cut_s", "decoded_byte_s", "error_s")
 def test_more_of_anything_takes_no_less(count, totals, more, data):
     """Seconds and dollars do not fall when a call has more to do, or each part of it takes longer."""
     function = FunctionModel(
-        FunctionProfile(0.02, 1e-8, at_once=8, chunk_s=1e-3, work_at_once=2.5), FunctionPrices(2e-7, 1.7e-5)
+        FunctionProfile(0.02, 1e-8, at_once=8, chunk_s=1e-3, work_at_once=2.5, read_at_once=3.5),
+        FunctionPrices(2e-7, 1.7e-5),
     )
     model = CostModel(Profile.named("s3"), Prices.named("aws"), 10.0, function=function)
 
@@ -256,8 +260,9 @@ def test_more_of_anything_takes_no_less(count, totals, more, data):
     slower_model = replace(model, function=replace(function, profile=slower))
     both = zip(priced(totals), priced(totals, slower_model), strict=True)
     assert all(after >= before * (1 - 1e-12) for before, after in both)
-    alone = replace(model, function=replace(function, profile=replace(function.profile, work_at_once=None)))
-    assert all(a <= b * (1 + 1e-12) for a, b in zip(priced(totals, alone), priced(totals), strict=True))
+    for shared in ("work_at_once", "read_at_once"):
+        alone = replace(model, function=replace(function, profile=replace(function.profile, **{shared: None})))
+        assert all(a <= b * (1 + 1e-12) for a, b in zip(priced(totals, alone), priced(totals), strict=True))
 
 
 def test_what_takes_long_to_decode_is_read_by_requests_instead():
