@@ -416,7 +416,9 @@ async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) ->
     if recall.forget_lost():
         return False
     fetching, recall.mistaken = _Fetching(run, recall), False
-    fetch = partial(send, fetching.jobs(), done=fetching.done, missing=fetching.missing, skip=fetching.is_gone)
+    fetch = partial(
+        send, fetching.jobs(), done=fetching.done, missing=fetching.missing, skip=fetching.is_gone, prepare=run.prepare
+    )
     try:
         await (_fetch_and_call(reading, run, fetch, send) if run.plan.calls else fetch())
     except (ConflictError, FormatError, IntegrityError):

@@ -5,7 +5,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from itertools import islice
 
@@ -120,24 +120,40 @@ async def run_jobs(
     meter: Meter,
     limits: Limits,
     clock: Clock,
+    prepare: Callable[[Job], None] | None = None,
 ) -> None:
     """Send every job, at most `concurrency` at a time, and hand each answer to `done` or `missing`.
 
     The first error, or the end of the time, cancels what is still running; when this returns, or raises, nothing is.
-    `skip` says that a job is not needed any more.
+    `skip` says that a job is not needed any more. `prepare` is told the first jobs once they were sent.
     """
     place = _Placing(done, clock, limits.pool)
     source = iter(jobs)
     begun = [*islice(source, limits.concurrency)]
     if len(begun) == 1 and clock.end is None:
         # One request needs no group of tasks that ends with it.
+        _soon(prepare, begun)
         await _worker(begun[0], source, store, place, missing, skip, meter, limits)
         return
     async with _ending_together(clock) as group:
         for job in begun[1:]:
             group.create_task(_worker(job, source, store, place, missing, skip, meter, limits))
+        _soon(prepare, begun)
         for job in begun[:1]:
             await _worker(job, source, store, place, missing, skip, meter, limits)
+
+
+def _soon(prepare: Callable[[Job], None] | None, jobs: Iterable[Job]) -> None:
+    """Prepare for the answers to jobs, one by one, when all that can be sent now has been."""
+    if prepare is not None:
+        for job in jobs:
+            asyncio.get_running_loop().call_soon(_try, prepare, job)
+
+
+def _try(prepare: Callable[[Job], None], job: Job) -> None:
+    # What cannot be prepared fails once more when the answer is put in place, where somebody waits for it.
+    with suppress(Exception):
+        prepare(job)
 
 
 async def run_calls(cutting: Cutting, *, caller: Caller, meter: Meter, limits: Limits, clock: Clock) -> None:

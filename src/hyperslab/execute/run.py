@@ -24,7 +24,6 @@ from hyperslab.execute.place import (
     lost,
     nowhere,
     place_bytes,
-    place_chunk,
     routes_of,
 )
 from hyperslab.layout import ChunkTable, Layout
@@ -40,8 +39,11 @@ Bytes = npt.NDArray[np.uint8]
 # where a read has more than so much to decode, which threads can do side by side. Indexes are parsed and kept, too.
 _QUICK_BYTES, _QUICK_IN_ALL = 1 << 20, 32 << 20
 _QUICK_INDEX_BYTES = 1 << 16
-# A chunk within an answer: its first byte and the one after its last, which chunk of its object it is, its owners.
-_Stored = tuple[int, int, int, list[int]]
+# Where an owner's cells go: an array, which of its cells, and which of the chunk's they are.
+_Route = tuple[npt.NDArray[Any], Any, Any]
+# A chunk within an answer: its first byte and the one after its last, its layout, which chunk of its object it is, and
+# where its owners' cells go.
+_Stored = tuple[int, int, Layout, int, list[_Route]]
 
 
 @dataclass(slots=True)
@@ -116,10 +118,14 @@ class Run:
         self._kept_later: list[tuple[Job, Reply, Layout, int | str, npt.NDArray[Any], Bytes]] = []
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
+        # Whether what is needed are whole chunks, and no parts of plain ones.
+        self._needs_chunks = isinstance(plan.needs.align, int) and not plan.needs.align
         # Of each read: its pieces' chunks, and which of its object each is.
         self._coords: dict[int, list[tuple[int, ...]]] = {}
         self._inners: dict[int, list[int]] = {}
         self._routes: dict[int, Routes] = {}
+        # By object and span: the chunks of answers that are on their way.
+        self._ahead: dict[tuple[int, Any], list[_Stored]] = {}
 
     def going_on(self, plan: Plan) -> "Run":
         """Return what carries out another plan of the same read, held to the versions that were seen."""
@@ -180,6 +186,11 @@ class Run:
     def _pinned(self, number: int) -> str | None:
         """The version that a shard's index, or an earlier answer, belongs to."""
         return self.etags.get(self.plan.keys[number])
+
+    def prepare(self, job: Job) -> None:
+        """Find out, while an answer is on its way, where its chunks go; there is nothing else to do meanwhile."""
+        if not job.slow and isinstance(job.span, tuple) and self._needs_chunks:
+            self._ahead[job.number, job.span] = self._stored_in(slice(*job.rows), job.span[0])
 
     # What came back
 
@@ -260,15 +271,20 @@ class Run:
 
     def place(self, owner: int, chunk: npt.NDArray[Any]) -> None:
         """Copy an owner's cells out of its decoded chunk."""
+        target, into, source = self._route(owner)
+        target[into] = chunk[source]
+
+    def _route(self, owner: int) -> _Route:
         read, piece = self.plan.read_of(owner)
         if read not in self._routes:
             self._routes[read] = routes_of(self.plan.reads[read])
-        place_chunk(self._routes[read], piece, self.targets[read], chunk)
+        routes = self._routes[read]
+        return self.targets[read], routes.target(piece), routes.source(piece)
 
     def _place_object(self, job: Job, reply: Reply, data: Bytes, owners: list[int]) -> None:
         layout = self.layout_of(owners[0])
         if layout.index is None:
-            self._decode(job, reply, data, [(0, len(data), *alike) for alike in self._alike(owners)])
+            self._decode(job, reply, data, [self._stored(0, len(data), *alike) for alike in self._alike(owners)])
             return
         span = slice(0, layout.index.nbytes) if layout.index.location == "start" else slice(-layout.index.nbytes, None)
         if len(data) < layout.index.nbytes:
@@ -284,7 +300,7 @@ class Run:
             if low < 0:
                 self.fill(owner)
             else:
-                chunks.append((low, high, inner, [owner]))
+                chunks.append(self._stored(low, high, inner, [owner]))
         self._decode(job, reply, data, chunks)
 
     def _alike(self, owners: list[int]) -> Iterator[tuple[int, list[int]]]:
@@ -313,8 +329,9 @@ class Run:
             raise InternalError(f"a range without bounds: {job}")
         start = job.span[0]
         needs = self.plan.needs
-        if isinstance(needs.align, int) and not needs.align:
-            self._decode(job, reply, data, self._stored_in(slice(*job.rows), start))
+        if self._needs_chunks:
+            ahead = self._ahead.pop((job.number, job.span), None)
+            self._decode(job, reply, data, self._stored_in(slice(*job.rows), start) if ahead is None else ahead)
             return
         rows = np.arange(*job.rows)
         if needs.overlapping:
@@ -335,7 +352,10 @@ class Run:
         for low, high, owner in zip(*columns, strict=True):
             if high > start:
                 extents.setdefault((low - start, high - start), []).append(owner)
-        return [(low, high, *alike) for (low, high), owners in extents.items() for alike in self._alike(owners)]
+        return [self._stored(*extent, *alike) for extent, owners in extents.items() for alike in self._alike(owners)]
+
+    def _stored(self, low: int, high: int, inner: int, owners: list[int]) -> _Stored:
+        return low, high, self.layout_of(owners[0]), inner, [self._route(owner) for owner in owners]
 
     def _place_rows(self, owner: int, rows: npt.NDArray[np.int64], job: Job, reply: Reply, data: Bytes) -> None:
         """Put the part of a plain chunk that an answer holds into the result."""
@@ -354,8 +374,8 @@ class Run:
     def _decode(self, job: Job, reply: Reply, data: Bytes, chunks: list[_Stored]) -> None:
         """Put chunks that lie whole in an answer into the result."""
         keeps = reply.etag is not None and (self._keeps_chunks or self.disk is not None)
-        for low, high, inner, owners in chunks:
-            layout, stored = self.layout_of(owners[0]), data[low:high]
+        for low, high, layout, inner, routes in chunks:
+            stored = data[low:high]
             if layout.decoder is None:
                 chunk = self._plain_chunk(layout, stored, job.key)
             else:
@@ -366,8 +386,8 @@ class Run:
                         self._kept_later.append(found)
                     else:
                         self._keep_chunk(*found)
-            for owner in owners:
-                self.place(owner, chunk)
+            for target, into, source in routes:
+                target[into] = chunk[source]
 
     def keep(self) -> None:
         """Let later reads have the chunks of shards of which it was not certain where they lie."""

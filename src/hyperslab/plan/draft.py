@@ -13,15 +13,18 @@ from hyperslab.layout.wire import travels
 from hyperslab.plan.cost import CostModel, Estimate
 from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_LISTED, Call, Offers, figures_of
 from hyperslab.plan.pieces import BoxPieces, Pieces, cells_of, inners_of, listed_of, objects_of, which_object
-from hyperslab.plan.ranges import Ints, Needs, Ranges, Units, is_sorted
+from hyperslab.plan.ranges import Ints, Needs, Ranges, Units
 from hyperslab.plan.shards import choose_wholes
 
 __all__ = ["Draft", "IsCached"]
 
 # Says of (layout, object key, chunk within the object) whether the decoded chunk is at hand.
 IsCached = Callable[[Layout, str, int], bool]
-# Pieces, the numbers of the objects that they lie in, and where their chunks begin and end there.
-_Extents = tuple[Ints, Ints, Ints, Ints]
+# Owners, the numbers of the objects that they lie in, where their chunks begin and end there, by object and place; and
+# whether some share bytes.
+_Extents = tuple[Ints, Ints, Ints, Ints, bool]
+# Of one object: its number, owners, and where their chunks begin (below 0: not stored) and end.
+_Places = tuple[int, Sequence[int], Ints, Ints]
 
 
 @dataclass(slots=True)
@@ -45,6 +48,8 @@ class Draft:
     keys: list[str] = field(default_factory=list)
     numbers: dict[str, int] = field(default_factory=dict)
     needs: list[Needs] = field(default_factory=list)
+    # Where encoded chunks of all reads lie, which become needs at once: every step over arrays costs more than a chunk.
+    encoded: list[_Places] = field(default_factory=list)
     wholes: dict[int, list[int]] = field(default_factory=dict)
     whole_bytes: dict[int, int] = field(default_factory=dict)
     lookups: dict[int, Pieces] = field(default_factory=dict)
@@ -74,7 +79,10 @@ class Draft:
         self.needed_bytes += read.cells * read.layout.stored.itemsize
 
     def all_needs(self) -> Needs:
-        """Return the ranges needed by all reads."""
+        """Return the ranges needed by all reads; takes note of the chunks that are not stored."""
+        if self.encoded:
+            self.needs.append(_needs_of_encoded(self._extents(self.encoded)))
+            self.encoded = []
         return Needs.joined(self.needs) if self.needs else Needs.nothing()
 
     def offers(self, needs: Needs) -> Offers:
@@ -217,42 +225,45 @@ class Draft:
         layout, inners = read.layout, inners_of(read)
         wanted = self._wanted(read, inners)
         wholes = self._wholes_of(read, {n: len(pieces) for n, pieces in wanted.items()})
-        extents: list[_Extents] = []
+        places: list[_Places] = []
         for number, pieces in wanted.items():
+            owners = [self.count + piece for piece in pieces]
             if number in wholes:
                 index_nbytes = layout.index.nbytes if layout.index is not None else 0
-                self.wholes.setdefault(number, []).extend(self.count + piece for piece in pieces)
+                self.wholes.setdefault(number, []).extend(owners)
                 self.whole_bytes[number] = prod(layout.chunks_per_object) * layout.stored_size.nbytes + index_nbytes
                 self.exact = False
                 continue
-            mine, chunks = np.array(pieces, np.int64), np.array([inners[piece] for piece in pieces], np.int64)
+            chunks = np.array(inners if len(pieces) == len(inners) else [inners[piece] for piece in pieces], np.int64)
             if (table := self._table(layout, number)) is not None:
                 if self.keys[number] in self.told:
                     self.confirmed[number] = read
-                extents.append(self._found(number, table, mine, chunks))
+                lows = table.offsets[chunks]
+                places.append((number, owners, lows, lows + table.lengths[chunks]))
             else:
                 self.lookups[number] = read
                 self.unknown[number] = self.unknown.get(number, 0) + len(pieces)
                 size = layout.stored_size.nbytes
                 # No farther than offsets can count, whatever the metadata claims.
                 apart = min(size + self._gap_bytes() + 1, (1 << 62) // prod(layout.chunks_per_object))
-                extents.append((mine, np.full_like(mine, number), chunks * apart, chunks * apart + min(size, apart)))
-        if sum([len(each[0]) for each in extents]):
-            self.needs.append(self._needs_of_extents(read, extents))
+                places.append((number, owners, chunks * apart, chunks * apart + min(size, apart)))
+        if not layout.plain:
+            self.encoded += places
+        elif places:
+            self.needs.append(self._needs_of_plain(read, self._extents(places)))
 
-    def _wanted(self, read: Pieces, inners: list[int]) -> dict[int, list[int]]:
+    def _wanted(self, read: Pieces, inners: list[int]) -> dict[int, Sequence[int]]:
         """Return the pieces whose chunks are not at hand, by the number of the object that they lie in."""
         layout = read.layout
         keys = [layout.keys.key(coords) for coords in objects_of(read)]
-        found: dict[int, list[int]] = {}
         if self.is_cached is None and len(keys) == 1:
-            found[0] = list(range(len(read)))
-        else:
-            for piece, (which, inner) in enumerate(zip(which_object(read), inners, strict=True)):
-                if self.is_cached is not None and self.is_cached(layout, keys[which], inner):
-                    self.cached.append(self.count + piece)
-                else:
-                    found.setdefault(which, []).append(piece)
+            return {self._number(keys[0]): range(len(read))}
+        found: dict[int, list[int]] = {}
+        for piece, (which, inner) in enumerate(zip(which_object(read), inners, strict=True)):
+            if self.is_cached is not None and self.is_cached(layout, keys[which], inner):
+                self.cached.append(self.count + piece)
+            else:
+                found.setdefault(which, []).append(piece)
         return {self._number(keys[which]): pieces for which, pieces in found.items()}
 
     def _add_referenced(self, read: Pieces, references: References) -> None:
@@ -275,10 +286,10 @@ class Draft:
                     self._add_whole(layout, key, owner)
                 else:
                     stop = low + _referenced_bytes(layout, key, nbytes)
-                    extents.append((piece, self._number(key), low, stop))
+                    extents.append((owner, self._number(key), low, stop))
         if extents:
-            pieces, objects, lows, highs = np.array(extents, np.int64).T
-            self.needs.append(self._needs_of_extents(read, [(pieces, objects, lows, highs)]))
+            found = _in_order(*np.array(extents, np.int64).T)
+            self.needs.append(self._needs_of_plain(read, found) if layout.plain else _needs_of_encoded(found))
 
     def _add_whole(self, layout: Layout, key: str, owner: int) -> None:
         """Take in a chunk that is an object of a size that is not known beforehand."""
@@ -318,33 +329,31 @@ class Draft:
     def _table(self, layout: Layout, number: int) -> ChunkTable | None:
         return self.tables.get(self.keys[number]) if layout.table is None else layout.table
 
-    def _found(self, number: int, table: ChunkTable, pieces: Ints, inners: Ints) -> _Extents:
-        """Return where the chunks lie that a table lists; the others are absent."""
-        lows, lengths = table.offsets[inners], table.lengths[inners]
-        stored = lows >= 0
-        if not stored.all():
-            self.absent += (self.count + pieces[~stored]).tolist()
-            pieces, lows, lengths = pieces[stored], lows[stored], lengths[stored]
-        if not lengths.all():
+    def _extents(self, places: list[_Places]) -> _Extents:
+        """Return where chunks lie; those that no table lists are absent."""
+        counts = [len(owners) for _, owners, _, _ in places]
+        objects = np.repeat(np.array([number for number, _, _, _ in places], np.int64), counts)
+        owners = np.array([owner for _, mine, _, _ in places for owner in mine], np.int64)
+        lows = np.concatenate([lows for _, _, lows, _ in places])
+        highs = np.concatenate([highs for _, _, _, highs in places])
+        if (lows < 0).any():
+            stored = lows >= 0
+            self.absent += owners[~stored].tolist()
+            owners, objects, lows, highs = owners[stored], objects[stored], lows[stored], highs[stored]
+        if (highs <= lows).any():
+            number = objects[highs <= lows].item(0)
             raise IntegrityError(f"the index of shard {self.keys[number]!r} has a chunk of 0 bytes")
-        return pieces, np.full_like(pieces, number), lows, lows + lengths
+        return _in_order(owners, objects, lows, highs)
 
-    def _needs_of_extents(self, read: Pieces, extents: list[_Extents]) -> Needs:
-        """Needs of chunks that lie anywhere in their objects: whole ones if encoded, runs if plain."""
-        columns = extents[0] if len(extents) == 1 else [np.concatenate(each) for each in zip(*extents, strict=True)]
-        pieces, objects, lows, highs = columns
-        if not is_sorted(objects, lows):
-            order = np.lexsort((lows, objects))
-            pieces, objects, lows, highs = [column[order] for column in columns]
-        chunks, units = Units(objects, lows, highs), np.arange(len(pieces))
-        # An index may lead to one place from two chunks.
-        overlapping = bool(((objects[1:] == objects[:-1]) & (lows[1:] < highs[:-1])).any())
-        if not read.layout.plain:
-            return Needs(chunks, units, pieces + self.count, lows, highs, 0, overlapping)
+    def _needs_of_plain(self, read: Pieces, extents: _Extents) -> Needs:
+        """Needs of the runs of plain chunks that lie anywhere in their objects."""
+        mine, objects, lows, highs, overlapping = extents
+        pieces = mine - self.count
         unit_of = np.full(len(read), -1, np.int64)
-        unit_of[pieces] = units
+        unit_of[pieces] = np.arange(len(pieces))
         owners, starts, stops = read.runs()
         stored = unit_of[owners] >= 0
+        chunks = Units(objects, lows, highs)
         return self._rows(read, chunks, owners[stored], starts[stored], stops[stored], unit_of, overlapping)
 
     def _rows(
@@ -367,6 +376,27 @@ class Draft:
         overlapping = overlapping or not isinstance(read, BoxPieces)
         itemsize = read.layout.stored.itemsize
         return Needs.sorted(chunks, units, owners, starts, stops, itemsize, overlapping=overlapping)
+
+
+def _in_order(owners: Ints, objects: Ints, lows: Ints, highs: Ints) -> _Extents:
+    """Sort chunks by object and place, unless they are; an index may lead to one place from two of them."""
+    if _are_apart(objects, lows, highs):
+        return owners, objects, lows, highs, False
+    order = np.lexsort((lows, objects))
+    objects, lows, highs = objects[order], lows[order], highs[order]
+    return owners[order], objects, lows, highs, not _are_apart(objects, lows, highs)
+
+
+def _are_apart(objects: Ints, lows: Ints, highs: Ints) -> bool:
+    """Whether each chunk begins where the one before has ended, or in a later object."""
+    before, after = objects[:-1], objects[1:]
+    return bool(((after > before) | ((after == before) & (lows[1:] >= highs[:-1]))).all())
+
+
+def _needs_of_encoded(extents: _Extents) -> Needs:
+    """Needs of encoded chunks, which are taken whole."""
+    owners, objects, lows, highs, overlapping = extents
+    return Needs(Units(objects, lows, highs), np.arange(len(owners)), owners, lows, highs, 0, overlapping)
 
 
 def _referenced_bytes(layout: Layout, key: str, nbytes: int) -> int:

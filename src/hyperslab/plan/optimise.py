@@ -36,8 +36,10 @@ _NEAR = 1.02
 # Fewer requests are as good up to so many times the cost, and bytes: each can meet a connection that was idle.
 _ALIKE = 1.01
 _ROUNDS = 4
-# Seconds that it takes to look for other groupings, about: where none can spare as much, none is looked for.
+# Seconds that it takes to look for other groupings, about: where none can spare as much, none is looked for. Likewise
+# to scan, and to send a request more, where one for each object fetches nothing that is not needed.
 _SEARCH_S = 0.003
+_SCAN_S = 0.001
 # Stands for the gap between ranges of different objects.
 _FAR = 2**62
 
@@ -95,10 +97,12 @@ def optimise(
     >>> optimise(needs, model).starts.tolist()
     [0, 90000000]
     """
-    ranges = needs.merged(encoded_apart=True)
-    if not len(ranges) or (len(ranges) == 1 and ranges.largest < min(2 * _MIN_CUT_BYTES, MAX_REQUEST_BYTES + 1)):
-        return ranges
     tariff = _Tariff(model, others, other_bytes, other_largest, calls)
+    joined = needs.merged()
+    if not len(joined) or (joined.one_each and tariff.leaves_no_choice(joined)):
+        return joined
+    has_encoded = not (isinstance(needs.align, int) and needs.align)
+    ranges = needs.merged(encoded_apart=True) if has_encoded else joined
     gaps = _Gaps.between(ranges, model.profile.most_in_flight)
     best = tariff.best(gaps.requests, gaps.nbytes)
     # No plan costs less than this: it is that of the scan's best if the largest request did not matter.
@@ -149,6 +153,17 @@ class _Tariff:
         """Return what requests are compared by."""
         sizes = plan.stops - plan.starts
         return self.rank(len(sizes), int(sizes.sum()), int(sizes.max()))
+
+    def leaves_no_choice(self, joined: Ranges) -> bool:
+        """Say whether hardly any plan can be better than one request for each object that fetches what is needed alone:
+        none has fewer requests, or bytes.
+        """
+        largest, nbytes = joined.largest, joined.nbytes
+        if self.calls is not None or largest >= min(2 * _MIN_CUT_BYTES, MAX_REQUEST_BYTES + 1):
+            return False
+        count, nbytes = len(joined) + self.others, nbytes + self.other_bytes
+        transfer_s = self.model.transfer_seconds(count, nbytes, max(largest, self.other_largest))
+        return isinf(self.model.phi) or transfer_s - nbytes / max(self.model.profile.bandwidth) <= _SCAN_S
 
     def is_near(self, plan: Ranges, bound: tuple[float, float], slack: float) -> bool:
         """Say whether requests cost at most `slack` times the bound."""

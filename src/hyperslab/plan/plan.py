@@ -297,7 +297,7 @@ def _best(needs: Needs, model: CostModel, other_bytes: list[int]) -> Ranges:
 
 def _or_fewer(best: Ranges, needs: Needs, model: CostModel, other_bytes: list[int]) -> Ranges:
     """Return the best requests, or one for each chunk where they are fewer and as good."""
-    if len(best) <= 1:
+    if best.one_each:
         return best
     joined = merge(needs)
     if isinf(model.phi) or len(joined) >= len(best) or joined.largest > MAX_REQUEST_BYTES:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from hyperslab.errors import InvalidInputError
 
-__all__ = ["Ints", "Needs", "Ranges", "Units", "is_sorted", "reach_of", "spans_in"]
+__all__ = ["Ints", "Needs", "Ranges", "Units", "reach_of", "spans_in"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -34,6 +34,11 @@ class Ranges:
         """No range at all."""
         none = np.zeros(0, np.int64)
         return Ranges(none, none, none)
+
+    @property
+    def one_each(self) -> bool:
+        """Whether there is one range of each object, and no more."""
+        return not (self.objects[1:] == self.objects[:-1]).any()
 
     @property
     def nbytes(self) -> int:
@@ -83,7 +88,7 @@ class Needs:
         overlapping: bool,
     ) -> "Needs":
         """Sort the rows by object, then by start; those of one chunk must ascend already."""
-        if len(chunks.objects) > 1 and not is_sorted(chunks.objects[units], starts):
+        if len(chunks.objects) > 1 and not _is_sorted(chunks.objects[units], starts):
             order = np.lexsort((starts, chunks.objects[units]))
             units, owners, starts, stops = units[order], owners[order], starts[order], stops[order]
             align = align if isinstance(align, int) else align[order]
@@ -246,7 +251,7 @@ def _check_line(objects: int, reach: int) -> None:
         )
 
 
-def is_sorted(objects: Ints, starts: Ints) -> bool:
+def _is_sorted(objects: Ints, starts: Ints) -> bool:
     """Whether rows are sorted by object, then by start."""
     before, after = objects[:-1], objects[1:]
     return bool(((after > before) | ((after == before) & (starts[1:] >= starts[:-1]))).all())
