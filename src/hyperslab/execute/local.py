@@ -15,7 +15,7 @@ from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.place import check_size, chunk_view, lost, nowhere, place_bytes, place_chunk
 from hyperslab.execute.run import Job
-from hyperslab.execute.session import closed_meanwhile
+from hyperslab.execute.waiting import closed_meanwhile
 from hyperslab.layout import WHOLE, Layout, References
 from hyperslab.plan import BoxPieces, Pieces
 from hyperslab.store import LocalStore, Mapped, Reply

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
@@ -43,6 +43,9 @@ from hyperslab.selection import Points, Selection, Span
 from hyperslab.store import LocalStore, Reply, Store
 from hyperslab.store.call import shrink_of
 from hyperslab.store.routing import route
+
+if TYPE_CHECKING:
+    from hyperslab.execute.remote import Limits
 
 __all__ = ["Options", "ReadTask", "aread", "plan_reads", "read"]
 
@@ -395,13 +398,13 @@ async def _read_remote(reading: _Reading, started: float) -> None:
             await send(unconfirmed, done=recall.confirm, missing=_ignore, skip=_never)
             reading.plan = None
             reading.admit()
-        while not await _carry_out(reading, send):
+        while not await _carry_out(reading, send, limits):
             meter.admit(reading.make_plan())
     finally:
         reading.finish(started)
 
 
-async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) -> bool:
+async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]], limits: "Limits") -> bool:
     """Carry the plan out; False if it cannot be, as something is not where it was taken to be: then make another."""
     from hyperslab.execute import remote
 
@@ -411,8 +414,7 @@ async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) ->
         await send(run.lookups(), done=found, missing=absent, skip=_never)
         reading.meter.admit(reading.make_plan(settled=True))
         run = reading.run()
-    pool = reading.session.limits(reading.store, reading.model).pool
-    await remote.in_threads(pool, partial(reading.without_requests, run), len(run.plan.cached))
+    await remote.in_threads(limits.pool, partial(reading.without_requests, run), len(run.plan.cached))
     if recall.forget_lost():
         return False
     fetching, recall.mistaken = _Fetching(run, recall), False
@@ -420,7 +422,7 @@ async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]]) ->
         send, fetching.jobs(), done=fetching.done, missing=fetching.missing, skip=fetching.is_gone, prepare=run.prepare
     )
     try:
-        await (_fetch_and_call(reading, run, fetch, send) if run.plan.calls else fetch())
+        await (_fetch_and_call(reading, run, fetch, send, limits) if run.plan.calls else fetch())
     except (ConflictError, FormatError, IntegrityError):
         # Perhaps only because the metadata told of other places than those where chunks lie by now.
         if not run.plan.confirmed:
@@ -461,13 +463,16 @@ class _Fetching:
 
 
 async def _fetch_and_call(
-    reading: _Reading, run: Run, fetch: Callable[[], Awaitable[None]], send: Callable[..., Awaitable[None]]
+    reading: _Reading,
+    run: Run,
+    fetch: Callable[[], Awaitable[None]],
+    send: Callable[..., Awaitable[None]],
+    limits: "Limits",
 ) -> None:
     """Call the function beside the data while the other chunks are fetched; what it does not give is fetched after."""
     from hyperslab.execute import remote
 
-    session = reading.session
-    limits, caller = session.limits(reading.store, reading.model), session.caller
+    caller = reading.session.caller
     if caller is None:
         raise InternalError("a plan with calls, without a function")
     cutting = Cutting(run, trusted=reading.store.address in caller.trusted)

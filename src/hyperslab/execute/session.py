@@ -5,7 +5,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hyperslab.errors import InvalidInputError
@@ -16,6 +16,7 @@ from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.knowledge import Knowledge, check_location
 from hyperslab.execute.ledger import Account, Ledger, Metrics, Sink
 from hyperslab.execute.own_prices import find_prices
+from hyperslab.execute.waiting import Waiting, closed_meanwhile
 from hyperslab.plan import Budget, CostModel, Plan, Prices, Profile
 from hyperslab.store import runtime
 from hyperslab.store.callee import URL_VARIABLE, Function
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from hyperslab.execute.remote import Limits
     from hyperslab.store import Store
 
-__all__ = ["Session", "check_kind", "closed_meanwhile", "default_session"]
+__all__ = ["Session", "check_kind", "default_session"]
 
 T = TypeVar("T")
 
@@ -244,15 +245,12 @@ class Session:
 
     def wait(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Run a coroutine on the session's own loop until it ends; an interrupt ends it before it is passed on."""
-        ended, future = threading.Event(), None
+        waiting = Waiting(start)
         try:
-            future = self.submit(_telling(start, ended))
-            return future.result()
-        except CancelledError:
-            raise closed_meanwhile() from None
+            self._threads.begin(waiting)
+            return waiting.result()
         except BaseException:
-            if future is not None and future.cancel():
-                ended.wait(_GRACE_S)
+            waiting.give_up(_GRACE_S)
             raise
 
     async def wait_async(self, start: Callable[[], Coroutine[Any, Any, T]]) -> T:
@@ -314,38 +312,45 @@ class _Threads:
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
         import asyncio
 
-        import uvloop
-
         try:
             with self._lock:
-                self._check_open()
-                if self._loop is None:
-                    # Every answer wakes the loop twice, which takes it less of the processor than asyncio's own.
-                    self._loop = uvloop.new_event_loop()
-                    self._thread = threading.Thread(
-                        target=_run, args=(self._loop, self._last), name="hyperslab-loop", daemon=True
-                    )
-                    self._thread.start()
-                return asyncio.run_coroutine_threadsafe(work, self._loop)
+                return asyncio.run_coroutine_threadsafe(work, self._running_loop())
         except BaseException:
             work.close()
             raise
+
+    def begin(self, waiting: "Waiting[Any]") -> None:
+        """Begin what a thread is to wait for."""
+        with self._lock:
+            waiting.begin_on(self._running_loop())
+
+    def _running_loop(self) -> "AbstractEventLoop":
+        """Return the loop, which is started at its first use; to be called with the lock held."""
+        self._check_open()
+        if self._loop is None:
+            import uvloop
+
+            # Every answer wakes the loop twice, which takes it less of the processor than asyncio's own.
+            self._loop = uvloop.new_event_loop()
+            self._thread = threading.Thread(
+                target=_run, args=(self._loop, self._last), name="hyperslab-loop", daemon=True
+            )
+            self._thread.start()
+        return self._loop
 
     def limits(self, session: Session, store: "Store", model: CostModel) -> "Limits":
         from hyperslab.execute.remote import Gate, Limits
 
         profile = model.profile
-        concurrency, flight = (
-            session.concurrency or profile.concurrency,
-            (profile.flight_bytes, profile.flight_requests),
-        )
+        concurrency = session.concurrency or profile.concurrency
         name, others = (store.address, concurrency), self._limits.values()
-        if name not in self._limits:
+        limits = self._limits.get(name)
+        if limits is None:
             memory = next((each.memory for each in others), None)
-            self._limits[name] = Limits(
+            limits = self._limits[name] = Limits(
                 concurrency=concurrency,
-                flight_bytes=flight[0],
-                flight_requests=flight[1],
+                flight_bytes=profile.flight_bytes,
+                flight_requests=profile.flight_requests,
                 memory=memory or Gate(session.memory_bytes),
                 retries=session.retries,
                 timeout_s=session.timeout_s,
@@ -353,8 +358,8 @@ class _Threads:
                 in_flight=next((each.in_flight for each in others if each.concurrency == concurrency), None),
             )
         # As the profile is by now.
-        self._limits[name].set_flight(*flight)
-        return self._limits[name]
+        limits.set_flight(profile.flight_bytes, profile.flight_requests)
+        return limits
 
     def close(self) -> None:
         with self._lock:
@@ -392,11 +397,6 @@ async def _telling(start: Callable[[], Coroutine[Any, Any, T]], ended: threading
         return await start()
     finally:
         ended.set()
-
-
-def closed_meanwhile() -> InvalidInputError:
-    """Return the error for a read whose session was closed by somebody else."""
-    return InvalidInputError("the session was closed while it was read from; open a new one and read again")
 
 
 def _drain(loop: "AbstractEventLoop") -> None:

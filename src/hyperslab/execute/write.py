@@ -21,7 +21,8 @@ from hyperslab.errors import (
 )
 from hyperslab.execute.ledger import Ledger
 from hyperslab.execute.retry import backoff_s
-from hyperslab.execute.session import Session, closed_meanwhile
+from hyperslab.execute.session import Session
+from hyperslab.execute.waiting import closed_meanwhile
 from hyperslab.store import Listed, LocalStore, Reply, Span, Store
 
 __all__ = ["StoreWriter", "versioned"]

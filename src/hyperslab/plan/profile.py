@@ -115,6 +115,11 @@ class Profile:
     # What `rate_of` gives for 0, 1, 2 … requests, until it stays the same.
     _rates: npt.NDArray[np.float64] = field(init=False, repr=False, compare=False)
     _curve: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]] = field(init=False, repr=False, compare=False)
+    # How many bytes may be asked for at a time: several times what is under way on a full line. More would not come
+    # sooner, but could find no room on their way, and be lost: a read then takes seconds.
+    flight_bytes: int = field(init=False, repr=False, compare=False)
+    # How many requests may be under way however large they are: more than fill the line, as each begins slowly.
+    flight_requests: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ascending = all(a < b for a, b in pairwise(self.in_flight))
@@ -136,6 +141,9 @@ class Profile:
         object.__setattr__(self, "_rates", rates)
         curve = np.array(self.alone, np.float64).reshape(-1, 2).T
         object.__setattr__(self, "_curve", (curve[0], curve[1]))
+        flight_bytes = max(_LEAST_FLIGHT_BYTES, int(_FLIGHTS * max(self.bandwidth) * self.latency_s))
+        object.__setattr__(self, "flight_bytes", flight_bytes)
+        object.__setattr__(self, "flight_requests", max(_LEAST_FLIGHT_REQUESTS, 2 * self.n_min))
 
     def _check_alone(self) -> None:
         sizes, times = [size for size, _ in self.alone], [time for _, time in self.alone]
@@ -165,19 +173,6 @@ class Profile:
         """The most requests in flight that still reach 90% of the best bandwidth."""
         points = zip(reversed(self.in_flight), reversed(self.bandwidth), strict=True)
         return next(n for n, b in points if b >= 0.9 * max(self.bandwidth))
-
-    @property
-    def flight_bytes(self) -> int:
-        """How many bytes may be asked for at a time: several times what is under way on a full line.
-
-        More would not come sooner, but could find no room on their way, and be lost: a read then takes seconds.
-        """
-        return max(_LEAST_FLIGHT_BYTES, int(_FLIGHTS * max(self.bandwidth) * self.latency_s))
-
-    @property
-    def flight_requests(self) -> int:
-        """How many requests may be under way however large they are: more than fill the line, as each begins slowly."""
-        return max(_LEAST_FLIGHT_REQUESTS, 2 * self.n_min)
 
     def bandwidth_at(self, requests: Any) -> Any:
         """Bytes per second with that many requests in flight; takes a number or an array."""
