@@ -9,9 +9,12 @@ from typing import Any
 from bench.lab import Lab
 from bench.peers.datasets import ArrayInfo, Dataset
 
-__all__ = ["ZARR_PLAIN", "bands", "upload_from", "write_zarr_plain"]
+__all__ = ["ZARR_PLAIN", "ZSTD_LEVELS", "bands", "upload_from", "write_zarr_plain"]
 
 ZARR_PLAIN = "zarr-plain"
+# Of zstd in everybody's best layout: tokens get 5 to 10 % smaller, and are read a little quicker, for what they take to
+# be written once; of the other data a higher level spares nothing.
+ZSTD_LEVELS = {"grid": 3, "bert": 15, "camera": 3}
 
 
 def write_zarr_plain(data: Dataset, lab: Lab) -> None:

@@ -16,7 +16,7 @@ from zarr.codecs import ZstdCodec
 from bench import servers
 from bench.lab import Lab
 from bench.peers.datasets import ArrayInfo, Dataset
-from bench.peers.systems.copies import bands
+from bench.peers.systems.copies import ZSTD_LEVELS, bands
 from bench.peers.workloads import Part, Query
 
 __all__ = ["Layout", "Reader", "object_store", "rows_of", "runs_of", "small_chunks", "write_array"]
@@ -70,7 +70,7 @@ def write_array(store: Any, data: Dataset, info: ArrayInfo, layout: Layout, *, n
     fitted = layout.fitted(info)
     array = zarr.create_array(
         store, name=name, shape=info.shape, dtype=info.dtype, chunks=fitted.chunks, shards=fitted.shards,
-        compressors=ZstdCodec(level=3) if fitted.compressed else None,
+        compressors=ZstdCodec(level=ZSTD_LEVELS[data.name]) if fitted.compressed else None,
     )  # fmt: skip
     for rows in bands(info, (fitted.shards or fitted.chunks)[0]):
         array[rows] = data.truth(info.name)[rows]
