@@ -44,8 +44,8 @@ class System:
         "same": "Chunked datasets, chunks of 16 MB without filters; fsspec's block cache with blocks of 4 MB.",
         "best": "Cloud-optimised HDF5: paged aggregation with pages of 4 MB, chunks of 256 KB (grid, 256 × 256), "
         "300 KB (camera, 3 × 320 × 320) or 1 MB (bert, whole rows), zstd for bert (at level 15) and camera; fsspec's "
-        "block cache, blocks of 1 MB. As the cloud-native geospatial guide, written with The HDF Group and NASA's data centres, "
-        "advises: metadata in pages, chunks of 100 KB to 2 MB, compressed, a block cache.",
+        "block cache, blocks of 1 MB. As the cloud-native geospatial guide, written with The HDF Group and NASA's data "
+        "centres, advises: metadata in pages, chunks of 100 KB to 2 MB, compressed, a block cache.",
     }
 
     def __init__(self) -> None:

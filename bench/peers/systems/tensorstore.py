@@ -26,8 +26,8 @@ class System:
         "same": "plain chunks of 16 MB, each an object; s3_request_concurrency 128, metadata looked at only at "
         "opening, the parts of a query in one batch, as its documentation of Batch has it",
         "best": "the same settings with the zarr3 driver's shards of about 16 MB: grid 128 × 128, plain; bert 64 KiB "
-        "of rows (zstd at level 15) and camera 3 × 96 × 128, zstd. Shard indexes stay in a metadata_cache_pool, as the documentation of "
-        "zarr3_sharding_indexed says that each read fetches them again without a cache.",
+        "of rows (zstd at level 15) and camera 3 × 96 × 128, zstd. Shard indexes stay in a metadata_cache_pool, as the "
+        "documentation of zarr3_sharding_indexed says that each read fetches them again without a cache.",
     }
 
     def __init__(self) -> None:

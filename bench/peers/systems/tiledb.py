@@ -46,8 +46,9 @@ class System:
     layouts: ClassVar[dict[str, str]] = {
         "same": "Tiles of 16 MB without filters, one fragment; I/O threads and batches set for an object store.",
         "best": "Tiles of 64 KB in the shape of the queries (grid 128 × 128, bert whole rows, camera 3 × 160 × 160), "
-        "one fragment, the same settings; byte shuffle and zstd at level 15 for bert, zstd for camera. TileDB's guide to tiling "
-        "and data layout asks for tiles like the queries, of 64 KB at least; its page on parallelism has the settings.",
+        "one fragment, the same settings; byte shuffle and zstd at level 15 for bert, zstd for camera. TileDB's guide "
+        "to tiling and data layout asks for tiles like the queries, of 64 KB at least; its page on parallelism has "
+        "the settings.",
     }
 
     def __init__(self) -> None:

@@ -36,8 +36,8 @@ class System:
     packages = ("obstore", "numpy", "numcodecs")
     layouts: ClassVar[dict[str, str]] = {
         "same": "plain chunks of 16 MB, each an object; the function gets them whole",
-        "best": "zstd chunks of 1 MB (bert at level 15), each an object: the least that HSDS takes by its config.yml (min_chunk_size 1m, "
-        "max_chunk_size 4m)",
+        "best": "zstd chunks of 1 MB (bert at level 15), each an object: the least that HSDS takes by its config.yml "
+        "(min_chunk_size 1m, max_chunk_size 4m)",
     }
 
     def __init__(self) -> None:
