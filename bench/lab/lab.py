@@ -207,6 +207,9 @@ class Lab:
         flags = [f"-{name}.port.grpc={port}" for name, port in zip(_GRPC, ports, strict=False)]
         flags += [f"-{name}.port={port}" for name, port in zip(_GRPC[:4], ports[5:], strict=True)]
         flags += [f"-{name}.localSocket={self._folder / name}.sock" for name in ("filer", "s3")]
+        # Any range makes it read a whole piece of an object. In pieces of 4 MB, as it keeps objects by itself, that is
+        # milliseconds of this machine's cores for each request; S3 takes no longer for a range of a large object.
+        flags.append("-filer.maxMB=1")
         command = [
             weed, f"-logdir={self._folder}", "mini", f"-dir={self._data}", f"-ip={address}", f"-ip.bind={address}",
             f"-s3.port={S3_PORT}", *flags, "-webdav=false", "-admin.ui=false", "-s3.port.iceberg=0",
