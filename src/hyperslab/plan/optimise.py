@@ -16,7 +16,7 @@ import numpy.typing as npt
 from hyperslab.plan.cost import Calls, CostModel
 from hyperslab.plan.ranges import Ints, Needs, Ranges, reach_of
 
-__all__ = ["MAX_REQUEST_BYTES", "fetch", "get", "merge", "optimise"]
+__all__ = ["MAX_REQUEST_BYTES", "fetch", "get", "leaves_no_choice", "merge", "optimise"]
 
 # No request is larger where it can be cut: it bounds what is held in memory and what a retry repeats.
 MAX_REQUEST_BYTES = 64 << 20
@@ -127,6 +127,18 @@ def optimise(
     return _descend(plan, count, ranges, gaps, tariff)
 
 
+def leaves_no_choice(model: CostModel, requests: int, nbytes: int, largest: int, other_largest: int = 0) -> bool:
+    """Say whether hardly any plan can be better than one request for each object that fetches what is needed alone.
+
+    None has fewer requests, or bytes; but one may be quicker whose largest requests are cut. `other_largest` is the
+    largest of requests that are decided already, and counted.
+    """
+    if largest >= min(2 * _MIN_CUT_BYTES, MAX_REQUEST_BYTES + 1):
+        return False
+    transfer_s = model.transfer_seconds(requests, nbytes, max(largest, other_largest))
+    return isinf(model.phi) or transfer_s - nbytes / max(model.profile.bandwidth) <= _SCAN_S
+
+
 @dataclass(frozen=True, slots=True)
 class _Tariff:
     """What plans cost, together with the requests that are decided already."""
@@ -155,15 +167,11 @@ class _Tariff:
         return self.rank(len(sizes), int(sizes.sum()), int(sizes.max()))
 
     def leaves_no_choice(self, joined: Ranges) -> bool:
-        """Say whether hardly any plan can be better than one request for each object that fetches what is needed alone:
-        none has fewer requests, or bytes.
-        """
-        largest, nbytes = joined.largest, joined.nbytes
-        if self.calls is not None or largest >= min(2 * _MIN_CUT_BYTES, MAX_REQUEST_BYTES + 1):
+        """Say the same as the function of that name, of requests that are sent along with those decided already."""
+        if self.calls is not None:
             return False
-        count, nbytes = len(joined) + self.others, nbytes + self.other_bytes
-        transfer_s = self.model.transfer_seconds(count, nbytes, max(largest, self.other_largest))
-        return isinf(self.model.phi) or transfer_s - nbytes / max(self.model.profile.bandwidth) <= _SCAN_S
+        count, nbytes = len(joined) + self.others, joined.nbytes + self.other_bytes
+        return leaves_no_choice(self.model, count, nbytes, joined.largest, self.other_largest)
 
     def is_near(self, plan: Ranges, bound: tuple[float, float], slack: float) -> bool:
         """Say whether requests cost at most `slack` times the bound."""

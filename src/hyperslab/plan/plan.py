@@ -4,6 +4,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import accumulate
 from math import isinf, prod
 from typing import Literal, TypeGuard, get_args
 
@@ -17,10 +18,11 @@ from hyperslab.plan.cost import CostModel, Estimate, FunctionModel
 from hyperslab.plan.decompose import stored_strides
 from hyperslab.plan.draft import Draft, IsCached
 from hyperslab.plan.grouping import Call
+from hyperslab.plan.obvious import obvious
 from hyperslab.plan.optimise import MAX_REQUEST_BYTES, fetch, get, merge, optimise
 from hyperslab.plan.paper import paper
 from hyperslab.plan.pieces import MOST_RUNS, BoxPieces, Pieces, chunk_count_of
-from hyperslab.plan.ranges import Needs, Ranges, Units
+from hyperslab.plan.ranges import Needs, Ranges
 from hyperslab.selection import AxisParts
 
 __all__ = ["Method", "Plan", "check_method", "direct_plan", "instead_of_calls", "make_plan"]
@@ -130,13 +132,11 @@ def make_plan(
     if method == "call":
         _check_callable(reads, model)
     if method is None and len(reads) == 1 and _is_small_box(reads[0]):
-        plan = _plan_small_box(reads[0], model)
-        if plan is not None:
-            return plan
-    if method is None and len(reads) == 1 and len(reads[0]) == 1:
-        plan = _plan_one_chunk(reads[0], model, tables or {}, told, is_cached)
-        if plan is not None:
-            return plan
+        box = _plan_small_box(reads[0], model)
+        if box is not None:
+            return box
+    if method is None and (plan := _plan_obvious(reads, model, tables or {}, told, is_cached)) is not None:
+        return plan
     if model.function is not None and method in (None, "call"):
         reads = _in_bands(reads, model.function, hurry=not isinf(model.phi))
     return _plan_any(reads, model, method, tables or {}, is_cached, settled, shrinks, told)
@@ -307,33 +307,26 @@ def _or_fewer(best: Ranges, needs: Needs, model: CostModel, other_bytes: list[in
     return joined if costs[0] <= _ALIKE * costs[1] else best
 
 
-def _plan_one_chunk(
-    read: Pieces, model: CostModel, tables: Mapping[str, ChunkTable], told: Collection[str], is_cached: IsCached | None
+def _plan_obvious(
+    reads: Sequence[Pieces],
+    model: CostModel,
+    tables: Mapping[str, ChunkTable],
+    told: Collection[str],
+    is_cached: IsCached | None,
 ) -> Plan | None:
-    """Plan a read of one encoded chunk whose place in its shard is known; None if there is more to decide.
-
-    Small boxes are read more often than all else, and there is one way to read them.
-    """
-    layout = read.layout
-    if layout.index is None or layout.plain or layout.references is not None or layout.table is not None:
+    """Plan reads for which there is one way, without a call; None if there is more to decide."""
+    if model.function is not None and isinf(model.phi):
         return None
-    key, inner = layout.home_of(next(read.chunks()))
-    table = tables.get(key)
-    if table is None or key in told or (is_cached is not None and is_cached(layout, key, inner)):
-        return None
-    low, nbytes = table.offsets.item(inner), table.lengths.item(inner)
-    if low < 0 or nbytes <= 0:
-        return None
-    needed = read.cells * layout.stored.itemsize
-    estimate = model.estimate(requests=1, needed=needed, fetched=nbytes, largest=nbytes)
-    if model.function is not None and (
-        isinf(model.phi) or worth_calling(model.weigh(estimate), model.least_with_call(0, 0), _SEARCH_S)
+    found = obvious(reads, model, tables, told, is_cached)
+    if found is None or (
+        model.function is not None
+        and worth_calling(model.weigh(found.estimate), model.least_with_call(0, 0), _SEARCH_S)
     ):
         return None
-    first, lows, highs = np.zeros(1, np.int64), np.array([low]), np.array([low + nbytes])
-    needs = Needs(Units(first, lows, highs), first, first, lows, highs, 0)
+    bases = tuple(accumulate([len(read) for read in reads[:-1]], initial=0))
     return Plan(
-        model, None, (read,), (0,), [key], needs, Ranges(first, lows, highs), {}, {}, [], [], estimate, 1
+        model, None, tuple(reads), bases, found.keys, found.needs, found.requests, {}, {}, [], [], found.estimate,
+        len(found.needs),
     )  # fmt: skip
 
 

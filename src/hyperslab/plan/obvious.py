@@ -1,0 +1,112 @@
+"""Plans of small reads that leave nothing to choose: encoded chunks that lie side by side, each object's one request.
+
+Most reads of small boxes and of a few rows are so. What decides on gaps between arrays of ranges would find the same,
+but takes several times as long, with each array's first use after a pause: such a read waits for that.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hyperslab.layout import ChunkTable, Layout
+from hyperslab.plan.cost import CostModel, Estimate
+from hyperslab.plan.optimise import leaves_no_choice
+from hyperslab.plan.pieces import Pieces, inners_of, objects_of, which_object
+from hyperslab.plan.ranges import Needs, Ranges, Units
+
+__all__ = ["Obvious", "obvious"]
+
+# Above this many chunks arrays are quicker than a loop.
+_MOST_CHUNKS = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Obvious:
+    """The parts of such a plan, as `Plan` has them; every object is asked for once, for the bytes that are needed."""
+
+    keys: list[str]
+    needs: Needs
+    requests: Ranges
+    estimate: Estimate
+
+
+def obvious(
+    reads: Sequence[Pieces],
+    model: CostModel,
+    tables: Mapping[str, ChunkTable],
+    told: Collection[str],
+    is_cached: Callable[[Layout, str, int], bool] | None,
+) -> Obvious | None:
+    """Plan reads of encoded chunks whose places are known; None if there is anything to decide, or to find out."""
+    if sum([len(read) for read in reads]) > _MOST_CHUNKS:
+        return None
+    keys: list[str] = []
+    spans: list[tuple[int, int]] = []
+    # Of each chunk: its object, where it begins and ends there, and its owner.
+    rows: list[tuple[int, int, int, int]] = []
+    owner = needed = 0
+    for read in reads:
+        if not _is_placed(read.layout):
+            return None
+        for coords, pieces, inners in _by_object(read):
+            key = read.layout.keys.key(coords)
+            table = tables.get(key) if read.layout.table is None else read.layout.table
+            if table is None or key in told or key in keys:
+                return None
+            if is_cached is not None and any([is_cached(read.layout, key, inner) for inner in inners]):
+                return None
+            low = high = -1
+            for start, stop, piece in sorted(_places(table, pieces, inners)):
+                if start < 0 or stop <= start or high not in (-1, start):
+                    return None
+                low, high = start if low < 0 else low, stop
+                rows.append((len(keys), start, stop, owner + piece))
+            keys.append(key)
+            spans.append((low, high))
+        owner += len(read)
+        needed += read.cells * read.layout.stored.itemsize
+    return _planned(model, keys, spans, rows, needed)
+
+
+def _planned(
+    model: CostModel,
+    keys: list[str],
+    spans: list[tuple[int, int]],
+    rows: list[tuple[int, int, int, int]],
+    needed: int,
+) -> Obvious | None:
+    sizes = [high - low for low, high in spans]
+    if not sizes or not (len(rows) == 1 or leaves_no_choice(model, len(sizes), sum(sizes), max(sizes))):
+        return None
+    objects, starts, stops, owners = (np.array(column, np.int64) for column in zip(*rows, strict=True))
+    lows, highs = (np.array(column, np.int64) for column in zip(*spans, strict=True))
+    needs = Needs(Units(objects, starts, stops), np.arange(len(rows)), owners, starts, stops, 0)
+    estimate = model.estimate(requests=len(sizes), needed=needed, fetched=sum(sizes), largest=max(sizes))
+    return Obvious(keys, needs, Ranges(np.arange(len(keys)), lows, highs), estimate)
+
+
+def _is_placed(layout: Layout) -> bool:
+    """Whether chunks are encoded, and a table says where they lie in objects."""
+    tabled = layout.index is not None or layout.table is not None
+    return layout.decoder is not None and tabled and layout.references is None
+
+
+def _by_object(read: Pieces) -> Iterator[tuple[tuple[int, ...], Sequence[int], list[int]]]:
+    """Give each object's place in the grid of objects, its pieces, and which of its chunks these are."""
+    objects, inners = objects_of(read), inners_of(read)
+    if len(objects) == 1:
+        yield objects[0], range(len(inners)), inners
+        return
+    found: list[list[int]] = [[] for _ in objects]
+    for piece, which in enumerate(which_object(read)):
+        found[which].append(piece)
+    for coords, pieces in zip(objects, found, strict=True):
+        yield coords, pieces, [inners[piece] for piece in pieces]
+
+
+def _places(table: ChunkTable, pieces: Sequence[int], inners: list[int]) -> Iterator[tuple[int, int, int]]:
+    offset, length = table.offsets.item, table.lengths.item
+    for piece, inner in zip(pieces, inners, strict=True):
+        low = offset(inner)
+        yield low, low + length(inner), piece
