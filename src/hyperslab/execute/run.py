@@ -7,6 +7,7 @@ import threading
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -158,10 +159,10 @@ class Run:
         requests = plan.requests
         if not len(requests):
             return
-        firsts, lasts = plan.needs.rows_in(requests)
-        order = np.argsort(requests.starts - requests.stops, kind="stable")
-        columns = (requests.objects, requests.starts, requests.stops, firsts, lasts)
-        for number, start, stop, first, last in zip(*(column[order].tolist() for column in columns), strict=True):
+        columns = (requests.starts - requests.stops, requests.objects, requests.starts, requests.stops)
+        # By loops: of a few requests, all that is done to arrays takes longer.
+        rows = zip(*[column.tolist() for column in columns], plan.row_spans(), strict=True)
+        for _, number, start, stop, (first, last) in sorted(rows, key=itemgetter(0)):
             slow = max(stop - start, (last - first) * chunk_nbytes) > quick_bytes
             job = Job(
                 number, plan.keys[number], (start, stop), stop - start, self._pinned(number), False,

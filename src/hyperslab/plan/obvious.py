@@ -28,6 +28,8 @@ class Obvious:
     keys: list[str]
     needs: Needs
     requests: Ranges
+    # The rows of `needs` that each request holds.
+    spans: list[tuple[int, int]]
     estimate: Estimate
 
 
@@ -42,9 +44,10 @@ def obvious(
     if sum([len(read) for read in reads]) > _MOST_CHUNKS:
         return None
     keys: list[str] = []
+    # Where each object's request begins and ends; of each chunk its object, where it begins and ends there, its owner.
+    asked: tuple[list[int], list[int]] = [], []
+    rows: tuple[list[int], ...] = [], [], [], []
     spans: list[tuple[int, int]] = []
-    # Of each chunk: its object, where it begins and ends there, and its owner.
-    rows: list[tuple[int, int, int, int]] = []
     owner = needed = 0
     for read in reads:
         if not _is_placed(read.layout):
@@ -56,34 +59,29 @@ def obvious(
                 return None
             if is_cached is not None and any([is_cached(read.layout, key, inner) for inner in inners]):
                 return None
-            low = high = -1
-            for start, stop, piece in sorted(_places(table, pieces, inners)):
-                if start < 0 or stop <= start or high not in (-1, start):
+            places = _places(table, pieces, inners)
+            low = high = places[0][0]
+            for start, stop, piece in places:
+                if start != high or stop <= start or start < 0:
                     return None
-                low, high = start if low < 0 else low, stop
-                rows.append((len(keys), start, stop, owner + piece))
+                high = stop
+                for column, value in zip(rows, (len(keys), start, stop, owner + piece), strict=True):
+                    column.append(value)
             keys.append(key)
-            spans.append((low, high))
+            asked[0].append(low)
+            asked[1].append(high)
+            spans.append((len(rows[0]) - len(places), len(rows[0])))
         owner += len(read)
         needed += read.cells * read.layout.stored.itemsize
-    return _planned(model, keys, spans, rows, needed)
-
-
-def _planned(
-    model: CostModel,
-    keys: list[str],
-    spans: list[tuple[int, int]],
-    rows: list[tuple[int, int, int, int]],
-    needed: int,
-) -> Obvious | None:
-    sizes = [high - low for low, high in spans]
-    if not sizes or not (len(rows) == 1 or leaves_no_choice(model, len(sizes), sum(sizes), max(sizes))):
+    sizes = [high - low for low, high in zip(*asked, strict=True)]
+    if not sizes or not (len(rows[0]) == 1 or leaves_no_choice(model, len(sizes), sum(sizes), max(sizes))):
         return None
-    objects, starts, stops, owners = (np.array(column, np.int64) for column in zip(*rows, strict=True))
-    lows, highs = (np.array(column, np.int64) for column in zip(*spans, strict=True))
-    needs = Needs(Units(objects, starts, stops), np.arange(len(rows)), owners, starts, stops, 0)
+    # As few arrays as can be: each takes as long to make as several chunks to plan.
+    lows, highs = np.array(asked, np.int64)
+    objects, starts, stops, owners = np.array(rows, np.int64)
+    needs = Needs(Units(objects, starts, stops), np.arange(len(starts)), owners, starts, stops, 0)
     estimate = model.estimate(requests=len(sizes), needed=needed, fetched=sum(sizes), largest=max(sizes))
-    return Obvious(keys, needs, Ranges(np.arange(len(keys)), lows, highs), estimate)
+    return Obvious(keys, needs, Ranges(np.arange(len(keys)), lows, highs), spans, estimate)
 
 
 def _is_placed(layout: Layout) -> bool:
@@ -105,8 +103,8 @@ def _by_object(read: Pieces) -> Iterator[tuple[tuple[int, ...], Sequence[int], l
         yield coords, pieces, [inners[piece] for piece in pieces]
 
 
-def _places(table: ChunkTable, pieces: Sequence[int], inners: list[int]) -> Iterator[tuple[int, int, int]]:
+def _places(table: ChunkTable, pieces: Sequence[int], inners: list[int]) -> list[tuple[int, int, int]]:
+    """Return where chunks begin and end, in the order of that, each with its piece."""
     offset, length = table.offsets.item, table.lengths.item
-    for piece, inner in zip(pieces, inners, strict=True):
-        low = offset(inner)
-        yield low, low + length(inner), piece
+    lows = [offset(inner) for inner in inners]
+    return sorted([(low, low + length(n), piece) for low, n, piece in zip(lows, inners, pieces, strict=True)])

@@ -1,6 +1,6 @@
 """Pieces: what each chunk gives to a read, and where it goes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import product
 from math import prod
@@ -214,7 +214,14 @@ def objects_of(pieces: Pieces) -> list[tuple[int, ...]]:
         return list(dict.fromkeys(map(layout.object_of, pieces.chunks())))
     # Axis by axis: a read of small chunks touches hundreds of them, and few objects.
     axes = zip(pieces.parts, layout.chunks_per_object, strict=True)
-    return list(product(*[dict.fromkeys([chunk // count for chunk in part.chunks]) for part, count in axes]))
+    return list(product(*[_rows_of_objects(part.chunks, count) for part, count in axes]))
+
+
+def _rows_of_objects(chunks: list[int], count: int) -> Iterable[int]:
+    """Return which objects chunks lie in along an axis, of which each object has `count`; both ascend."""
+    if not chunks or chunks[0] // count == chunks[-1] // count:
+        return [chunk // count for chunk in chunks[:1]]
+    return dict.fromkeys([chunk // count for chunk in chunks])
 
 
 def which_object(pieces: Pieces) -> list[int]:

@@ -84,6 +84,8 @@ class Plan:
     call_wholes: dict[int, list[int]] = field(default_factory=dict)
     confirmed: dict[int, Pieces] = field(default_factory=dict)
     inline: list[int] = field(default_factory=list)
+    # The rows of `needs` that each request may hold, where that is known already: see `row_spans`.
+    spans: list[tuple[int, int]] | None = None
 
     def __str__(self) -> str:
         from hyperslab.plan.explain import describe  # told by the room's last file, which knows plans
@@ -100,6 +102,13 @@ class Plan:
         """The most bytes that one request, or call, brings."""
         wholes = [self.reads[self.read_of(owners[0])[0]].layout.stored_size.nbytes for owners in self.wholes.values()]
         return max([self.requests.largest, *wholes, *[call.reply_bytes for call in self.calls]])
+
+    def row_spans(self) -> list[tuple[int, int]]:
+        """Return for each request the first row of `needs` that it may hold, and the row after the last."""
+        if self.spans is not None:
+            return self.spans
+        firsts, lasts = self.needs.rows_in(self.requests)
+        return list(zip(firsts.tolist(), lasts.tolist(), strict=True))
 
     def read_of(self, owner: int) -> tuple[int, int]:
         """Return the read that an owner belongs to, and its piece."""
@@ -326,7 +335,7 @@ def _plan_obvious(
     bases = tuple(accumulate([len(read) for read in reads[:-1]], initial=0))
     return Plan(
         model, None, tuple(reads), bases, found.keys, found.needs, found.requests, {}, {}, [], [], found.estimate,
-        len(found.needs),
+        len(found.needs), spans=found.spans,
     )  # fmt: skip
 
 
