@@ -17,10 +17,10 @@ from hyperslab.plan import Plan
 __all__ = ["System"]
 
 # What suits each dataset's reads. Of plain chunks that are much higher than wide, rows are one range each, and a
-# function cuts columns out of few. Of tokens whole rows are read, of pictures all colours.
+# function cuts columns out of few. Of tokens whole rows are read, as with chunks by default, of pictures all colours.
 _BEST: dict[str, dict[str, Any]] = {
     "grid": {"layout": "plain", "chunks": (2048, 256)},
-    "bert": {"chunks": (16, 512), "shards": (8192, 512), "compressor": f"zstd:{ZSTD_LEVELS['bert']}"},
+    "bert": {"compressor": f"zstd:{ZSTD_LEVELS['bert']}"},
     "camera": {"chunks": (3, 96, 96), "shards": (3, 2880, 3840)},
 }
 
@@ -33,8 +33,8 @@ class System:
     layouts: ClassVar[dict[str, str]] = {
         "same": "plain chunks of 16 MB, each an object",
         "default": "what hs.save does unasked: zstd, 32 KiB chunks in shards of up to 16 MiB, checksums",
-        "best": "grid: plain chunks of 2048 × 256, as random numbers cannot be compressed; bert: zstd at level 15, "
-        "16 rows in shards of 8192; camera: zstd, tiles of 3 × 96 × 96 in a shard for each picture",
+        "best": "grid: plain chunks of 2048 × 256, as random numbers cannot be compressed; bert: as "
+        "default, but zstd at level 15; camera: zstd, tiles of 3 × 96 × 96 in a shard for each picture",
     }
 
     def __init__(self) -> None:
@@ -130,6 +130,8 @@ def _whole_chunks(plan: Plan) -> int:
 def _best(data: str, info: ArrayInfo) -> dict[str, Any]:
     """Return how `hs.save` is told; no chunk is larger than its array, and shards are of whole chunks."""
     told = dict(_BEST[data])
+    if "chunks" not in told:
+        return told
     chunks = told["chunks"] = tuple(map(min, told["chunks"], info.shape))
     if "shards" in told:
         shards = zip(map(min, told["shards"], info.shape), chunks, strict=True)

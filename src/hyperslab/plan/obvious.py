@@ -5,7 +5,7 @@ but takes several times as long, with each array's first use after a pause: such
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,45 +43,61 @@ def obvious(
     """Plan reads of encoded chunks whose places are known; None if there is anything to decide, or to find out."""
     if sum([len(read) for read in reads]) > _MOST_CHUNKS:
         return None
-    keys: list[str] = []
-    # Where each object's request begins and ends; of each chunk its object, where it begins and ends there, its owner.
-    asked: tuple[list[int], list[int]] = [], []
-    rows: tuple[list[int], ...] = [], [], [], []
-    spans: list[tuple[int, int]] = []
-    owner = needed = 0
+    found, owner = _Found(), 0
     for read in reads:
         if not _is_placed(read.layout):
             return None
         for coords, pieces, inners in _by_object(read):
             key = read.layout.keys.key(coords)
             table = tables.get(key) if read.layout.table is None else read.layout.table
-            if table is None or key in told or key in keys:
+            if table is None or key in told or key in found.keys:
                 return None
             if is_cached is not None and any([is_cached(read.layout, key, inner) for inner in inners]):
                 return None
-            places = _places(table, pieces, inners)
-            low = high = places[0][0]
-            for start, stop, piece in places:
-                if start != high or stop <= start or start < 0:
-                    return None
-                high = stop
-                for column, value in zip(rows, (len(keys), start, stop, owner + piece), strict=True):
-                    column.append(value)
-            keys.append(key)
-            asked[0].append(low)
-            asked[1].append(high)
-            spans.append((len(rows[0]) - len(places), len(rows[0])))
+            if not found.take(key, _places(table, pieces, inners), owner):
+                return None
         owner += len(read)
-        needed += read.cells * read.layout.stored.itemsize
-    sizes = [high - low for low, high in zip(*asked, strict=True)]
-    if not sizes or not (len(rows[0]) == 1 or leaves_no_choice(model, len(sizes), sum(sizes), max(sizes))):
-        return None
-    # As few arrays as can be: each takes as long to make as several chunks to plan.
-    lows, highs = np.array(asked, np.int64)
-    objects, starts, stops, owners = np.array(rows, np.int64)
-    needs = Needs(Units(objects, starts, stops), np.arange(len(starts)), owners, starts, stops, 0)
-    estimate = model.estimate(requests=len(sizes), needed=needed, fetched=sum(sizes), largest=max(sizes))
-    return Obvious(keys, needs, Ranges(np.arange(len(keys)), lows, highs), spans, estimate)
+    return found.planned(model, sum([read.cells * read.layout.stored.itemsize for read in reads]))
+
+
+@dataclass(slots=True, eq=False)
+class _Found:
+    """What was found so far: in lists, as to add to arrays takes longer.
+
+    `asked` is where each object's request begins and ends, `rows` of each chunk its object, where it begins and ends
+    there, and its owner.
+    """
+
+    keys: list[str] = field(default_factory=list)
+    asked: tuple[list[int], list[int]] = field(default_factory=lambda: ([], []))
+    rows: tuple[list[int], ...] = field(default_factory=lambda: ([], [], [], []))
+    spans: list[tuple[int, int]] = field(default_factory=list)
+
+    def take(self, key: str, places: list[tuple[int, int, int]], owner: int) -> bool:
+        """Take in the chunks of an object, in their order; False if they do not lie side by side."""
+        low = high = places[0][0]
+        for start, stop, piece in places:
+            if start != high or stop <= start or start < 0:
+                return False
+            high = stop
+            for column, value in zip(self.rows, (len(self.keys), start, stop, owner + piece), strict=True):
+                column.append(value)
+        self.keys.append(key)
+        self.asked[0].append(low)
+        self.asked[1].append(high)
+        self.spans.append((len(self.rows[0]) - len(places), len(self.rows[0])))
+        return True
+
+    def planned(self, model: CostModel, needed: int) -> Obvious | None:
+        """Return the plan, if there is something to fetch, and hardly a better one."""
+        sizes = [high - low for low, high in zip(*self.asked, strict=True)]
+        if not sizes or not (len(self.rows[0]) == 1 or leaves_no_choice(model, len(sizes), sum(sizes), max(sizes))):
+            return None
+        lows, highs = np.array(self.asked, np.int64)
+        objects, starts, stops, owners = np.array(self.rows, np.int64)
+        needs = Needs(Units(objects, starts, stops), np.arange(len(starts)), owners, starts, stops, 0)
+        estimate = model.estimate(requests=len(sizes), needed=needed, fetched=sum(sizes), largest=max(sizes))
+        return Obvious(self.keys, needs, Ranges(np.arange(len(sizes)), lows, highs), self.spans, estimate)
 
 
 def _is_placed(layout: Layout) -> bool:

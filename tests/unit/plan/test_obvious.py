@@ -74,6 +74,7 @@ def facts(plan):
     columns = (needs.objects, needs.owners, needs.starts, needs.stops)
     return {
         "requests": rows_of(plan.requests),
+        "spans": plan.row_spans(),
         "rows": list(zip(*[column.tolist() for column in columns], strict=True)),
         "whole": needs.whole(np.arange(len(needs))).tolist(),
         "calls": plan.calls,
