@@ -40,7 +40,6 @@ class System:
     def __init__(self) -> None:
         self._session: hs.Session | None = None
         self._arrays: dict[str, hs.Array] = {}
-        self._records: list[hs.ReadRecord] = []
         self._last: tuple[Query, dict[str, Any]] = (Query(()), {})
 
     def stored(self, data: Dataset, layout: str) -> str:
@@ -64,7 +63,6 @@ class System:
             cache_bytes=0,
             index_bytes=16 << 20,
             learn=False,
-            sink=self._records.append,
         )
         at = lab.url(data.prefix(self.stored(data, layout)))
         self._arrays = {
@@ -77,7 +75,6 @@ class System:
         hs.measure(lab.url(), storage_options=lab.storage_options, function=_function(lab))
 
     def read(self, query: Query, **settings: Any) -> list[np.ndarray]:
-        self._records.clear()
         self._last = query, settings
         wanted = [(self._arrays[part.array], part.key) for part in query.parts]
         if len(wanted) == 1:
@@ -86,10 +83,10 @@ class System:
 
     def told(self) -> dict[str, Any]:
         """Return what was predicted, and how many of the requests were for whole chunks."""
-        predicted, plan = self._records[-1].predicted, self._plan()
+        plan = self._plan()
         return {
-            "predicted_s": None if predicted is None else predicted.seconds,
-            "predicted_usd": None if predicted is None else predicted.usd,
+            "predicted_s": plan.estimate.seconds,
+            "predicted_usd": plan.estimate.usd,
             "gets": _whole_chunks(plan),
             "plan": _signature(plan),
         }

@@ -1,5 +1,6 @@
 """Checksums: of chunks, and of the index of a shard."""
 
+import struct
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ from hyperslab.layout.codecs import ByteArray, Size, numcodec
 __all__ = ["Checksum", "ChecksumName", "crc32c"]
 
 ChecksumName = Literal["adler32", "crc32", "crc32c", "fletcher32", "jenkins_lookup3"]
+
+_STORED = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,14 @@ class Checksum:
         size.check(data.nbytes - 4, key)
         if data.nbytes < 4:
             raise IntegrityError(f"chunk {key!r} is damaged: {data.nbytes} bytes are too few for a checksum")
-        stored, payload = (data[:4], data[4:]) if self.location == "start" else (data[-4:], data[:-4])
+        payload, at = (data[4:], 0) if self.location == "start" else (data[:-4], data.nbytes - 4)
         if self.name == "crc32c":
             found = crc32c(payload)
         elif self.name in ("crc32", "adler32"):
             found = zlib.crc32(payload.data) if self.name == "crc32" else zlib.adler32(payload.data)
         else:
             return self._checked_by_numcodecs(data, payload)
-        expected = int.from_bytes(stored.tobytes(), "little")
+        (expected,) = _STORED.unpack_from(data.data, at)
         if expected != found:
             raise IntegrityError(
                 f"chunk {key!r} is damaged: its {self.name} is {found:#010x}, stored was {expected:#010x}"

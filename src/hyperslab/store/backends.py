@@ -72,8 +72,8 @@ class Backend(ABC):
         """Return obstore's mode for a put over exactly this version."""
         return {"e_tag": tag}
 
-    def check(self, name: str, attributes: Mapping[str, Any]) -> None:
-        """Refuse an answer whose body is not the object's bytes; most kinds of store give no others."""
+    def check(self, name: str, answer: Any) -> None:
+        """Refuse obstore's answer whose body is not the object's bytes; most kinds of store give no others."""
         return
 
 
@@ -239,8 +239,8 @@ class HttpBackend(Backend):
         query = f"?{settings.query}" if settings.query else ""
         return obstore.store.HTTPStore(settings.server + query, **manners)
 
-    def check(self, name: str, attributes: Mapping[str, Any]) -> None:
-        encoding = str(attributes.get("Content-Encoding", ""))
+    def check(self, name: str, answer: Any) -> None:
+        encoding = str(answer.attributes.get("Content-Encoding", ""))
         # Some programs leave "aws-chunked" with what they upload to S3; it means nothing there.
         if {part.strip().lower() for part in encoding.split(",")} - {"", "identity", "aws-chunked"}:
             raise StoreError(

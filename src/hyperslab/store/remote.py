@@ -90,11 +90,11 @@ class RemoteStore:
         obstore, client = self._connect(timeout_s)
         try:
             answer = obstore.get(client, key, options=options)
-            self._check(key, span, answer, limit_bytes)
+            meta = self._check(key, span, answer, limit_bytes)
             data = answer.bytes()
         except Exception as error:  # noqa: BLE001  (obstore's classes differ between runtimes)
             return self._empty_or_raise(error, key, span)
-        return self._reply(key, span, if_match, answer.meta, data)
+        return self._reply(key, span, if_match, meta, data)
 
     async def aget(
         self,
@@ -112,11 +112,11 @@ class RemoteStore:
             async with self._in_time(timeout_s, key):
                 obstore, client = await self._aconnect()
                 answer = await obstore.get_async(client, key, options=options)
-                self._check(key, span, answer, limit_bytes)
+                meta = self._check(key, span, answer, limit_bytes)
                 data = await answer.bytes_async()
         except Exception as error:  # noqa: BLE001
             return self._empty_or_raise(error, key, span)
-        return self._reply(key, span, if_match, answer.meta, data)
+        return self._reply(key, span, if_match, meta, data)
 
     def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
         self._check_key(key)
@@ -264,10 +264,13 @@ class RemoteStore:
         self._check_new_key(key)
         return self._backend.replacing(if_match) if if_match is not None else ("create" if if_absent else "overwrite")
 
-    def _check(self, key: str, span: Span, answer: Any, limit_bytes: int | None) -> None:
+    def _check(self, key: str, span: Span, answer: Any, limit_bytes: int | None) -> Mapping[str, Any]:
+        """Refuse what cannot be the object; return what the store says of it, which obstore makes anew when asked."""
         name = f"{self._name}/{key}"
-        self._backend.check(name, answer.attributes)
-        check_limit(name, span, answer.meta["size"], limit_bytes)
+        self._backend.check(name, answer)
+        meta: Mapping[str, Any] = answer.meta
+        check_limit(name, span, meta["size"], limit_bytes)
+        return meta
 
     def _check_key(self, key: str) -> None:
         check_key(key)
