@@ -103,11 +103,10 @@ class System:
 
 
 def _function(lab: Lab) -> hs.Function:
-    """The function beside the data; where bytes are scarce, its answers are compressed."""
+    """The function beside the data; its answers are compressed where that makes them shorter."""
     return hs.Function(
-        lab.function_url, key=lab.key, provider="aws", memory_mb=lab.preset.provider.memory_mb,
-        compress=location_of(lab.preset.name) == "internet",
-    )  # fmt: skip
+        lab.function_url, key=lab.key, provider="aws", memory_mb=lab.preset.provider.memory_mb, compress=True
+    )
 
 
 def _signature(plan: Plan) -> str:

@@ -33,6 +33,8 @@ _SOME_OFFERS = 24
 # As long as there are not too many ranges to be planned again for each kind of chunk.
 _SOME_ROWS = 1 << 15
 _ROUNDS = 3
+# Of up to so many kinds of chunks one is tried in place of another.
+_FEW_KINDS = 3
 # Beyond so many, fewer widths of gaps are tried: milliseconds count.
 _MANY_OFFERS = 1 << 10
 # Of what a plan costs without calls, so much they must spare, if anything.
@@ -46,7 +48,8 @@ class Choice:
     """What was chosen: the calls, the requests for all other ranges; `units` and `objects` are those called for.
 
     `grouped` are the offers in their calls, None without any; `calls` are made of them when they are asked for.
-    `chosen` says of each offer whether it is; `rank` is what the plan is compared with others by.
+    `chosen` says of each offer whether it is; `rank` is what the plan is compared with others by, `nbytes` what all of
+    it brings.
     """
 
     grouped: Grouped | None
@@ -55,18 +58,21 @@ class Choice:
     objects: frozenset[int]
     chosen: npt.NDArray[np.bool_]
     rank: Rank
+    nbytes: int = 0
 
     @property
     def calls(self) -> tuple[Call, ...]:
         return () if self.grouped is None else self.grouped.calls()
 
 
-def choose_calls(query: "Query", *, all_of_them: bool = False, spare: float = 0.0) -> Choice:
+def choose_calls(query: "Query", *, all_of_them: bool = False, spare: float = 0.0, alike: float = 1.0) -> Choice:
     """Choose what to call for, and the requests for the rest.
 
     With `all_of_them` everything offered is called for. Calls have to spare more than `spare` (a cost), and a share of
     the whole: what is predicted to be about as good either way is not worth another machine. Where they cannot, they
-    are not looked for.
+    are not looked for. Of those that cost at most `alike` times as much as the best, the one is taken that brings the
+    fewest bytes, if that spares twice the share that it costs more: the less a plan asks of the line, the less depends
+    on how that is just then.
     """
     none = np.zeros(len(query.offers), np.bool_)
     if all_of_them or not len(query.offers):
@@ -75,7 +81,11 @@ def choose_calls(query: "Query", *, all_of_them: bool = False, spare: float = 0.
     if not worth_calling(without.rank[0], query.least(), spare):
         return without
     best = _search(query, without)
-    return best if worth_calling(without.rank[0], best.rank[0], spare) else without
+    if not worth_calling(without.rank[0], best.rank[0], spare):
+        return without
+    near = [each for each in query.tried if each.grouped is not None and each.rank[0] <= alike * best.rank[0]]
+    near = [each for each in near if worth_calling(without.rank[0], each.rank[0], spare)]
+    return min(near, key=lambda each: each.nbytes * each.rank[0] ** 2) if alike > 1.0 else best
 
 
 def worth_calling(without: float, called: float, spare: float) -> bool:
@@ -115,6 +125,8 @@ class Query:
     offers: Offers
     model: CostModel
     requests: Ranges | None = None
+    # All that was planned in full.
+    tried: list[Choice] = field(init=False, default_factory=list)
     _settled: dict[bytes, Choice] = field(init=False, default_factory=dict)
 
     @property
@@ -179,7 +191,9 @@ class Query:
         if len(requests):
             # Grouped once more, now that it is known what goes on beside them.
             rank, grouped = self._cheapest(ways, decided, requests)
-        return Choice(grouped, requests, units, objects, chosen, rank)
+        nbytes = decided[1] + requests.nbytes + int(grouped.figures.reply_bytes)
+        self.tried.append(Choice(grouped, requests, units, objects, chosen, rank, nbytes))
+        return self.tried[-1]
 
     def _requests(self, called: Ints, decided: tuple[int, int, int], calls: Calls | None) -> Ranges:
         """Return the best requests for the ranges of all chunks but those called for."""
@@ -256,22 +270,35 @@ def _cheaper(one: Choice, other: Choice) -> Choice:
 
 
 def _climb(query: Query, best: Choice) -> Choice:
-    """Try sets that differ from the best one by one offer, while that helps; of alike offers only the first."""
-    offers = query.offers
-    alike = np.stack([offers.expected_bytes, offers.read_bytes, offers.decoded_bytes])
+    """Try sets that differ from the best one by one offer, or have one for another of them, while that helps."""
     for _ in range(_ROUNDS):
-        before, seen = best, set()
-        for at in range(len(offers)):
-            kind = (*alike[:, at].tolist(), bool(before.chosen[at]))
-            if kind in seen:
-                continue
-            seen.add(kind)
-            chosen = before.chosen.copy()
-            chosen[at] = not chosen[at]
+        before = best
+        for chosen in _near(query, before.chosen):
             best = _cheaper(best, query.settle(chosen))
         if best is before:
             break
     return best
+
+
+def _near(query: Query, chosen: npt.NDArray[np.bool_]) -> Iterator[npt.NDArray[np.bool_]]:
+    """Give the sets that differ from one by one offer, or by a swap of two; of alike offers only the first."""
+    offers = query.offers
+    alike = np.stack([offers.expected_bytes, offers.read_bytes, offers.decoded_bytes]).T.tolist()
+    firsts: dict[tuple[tuple[int, ...], bool], int] = {}
+    for at, (kind, is_chosen) in enumerate(zip(alike, chosen.tolist(), strict=True)):
+        firsts.setdefault((tuple(kind), is_chosen), at)
+    flips = [[at] for at in firsts.values()]
+    if len({kind for kind, _ in firsts}) <= _FEW_KINDS:
+        flips += [
+            [taken, left]
+            for (kind, is_chosen), taken in firsts.items()
+            for (other, is_other_chosen), left in firsts.items()
+            if is_chosen and not is_other_chosen and kind != other
+        ]
+    for flip in flips:
+        other = chosen.copy()
+        other[flip] = ~other[flip]
+        yield other
 
 
 # Scanning many offers

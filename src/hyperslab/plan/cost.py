@@ -2,7 +2,7 @@
 
 For one read of N requests, C of them calls of a function, S bytes of answers, the largest of them M bytes:
 
-    seconds = max(S / BW, alone(M), calls + R / BW) + latency × ceil(N / t) + client work × N
+    seconds = max(S / BW, alone(M), calls + L / BW, early + R / BW) + latency × ceil(N / t) + client work × N
     calls   = error + start × ceil(C / a) + max(spread(per byte × F, r), spread(per GET × GETs inside, b))
               + spread(per chunk × chunks cut + per decoded byte × bytes decoded, b)
     spread(W, n) = max(W / min(C, n), the largest W of a call)
@@ -73,7 +73,8 @@ class Calls:
 
     `read_bytes` is what the function reads in all, by `gets` requests of its own, as near chunks are read together;
     `reply_bytes` is what it answers; it cuts `chunks`, of which those that are encoded have `decoded_bytes` when they
-    are decoded. `largest_…` are the same of one call.
+    are decoded. `largest_…` are the same of one call. `early_read` is the most that a call reads which has clearly less
+    to read than the largest, `early_reply` what all such calls answer.
     """
 
     count: Any = 0
@@ -87,6 +88,8 @@ class Calls:
     largest_chunks: Any = 0
     decoded_bytes: Any = 0
     largest_decoded: Any = 0
+    early_read: Any = 0
+    early_reply: Any = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,8 +175,9 @@ class CostModel:
         larger = max if plain else np.maximum
         everything = requests + calls.count
         rate = profile.rate_of(everything)
-        answers = larger(calls.reply_bytes / rate, profile.alone_s(calls.largest_reply))
-        called = self.call_seconds(calls) + answers
+        answers = larger((calls.reply_bytes - calls.early_reply) / rate, profile.alone_s(calls.largest_reply))
+        ends = self.call_seconds(calls)
+        called = larger(ends + answers, ends - self._early_seconds(calls) + calls.reply_bytes / rate)
         if not plain:
             called = np.where(np.asarray(calls.count) > 0, called, 0.0)
         elif not calls.count:
@@ -188,14 +192,34 @@ class CostModel:
         larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
         at_once = larger(1, smaller(calls.count, min(function.at_once, self.profile.concurrency)))
         waves, busy = -(-calls.count // at_once), smaller(at_once, function.busy_at_once)
-        reading = smaller(at_once, function.reading_at_once)
-        read = function.byte_s * larger(calls.read_bytes / reading, calls.largest_read)
-        asked = function.chunk_s * larger(calls.gets / busy, calls.largest_gets)
         cut = larger(
             function.cut_seconds(calls.chunks, calls.decoded_bytes) / busy,
             function.cut_seconds(calls.largest_chunks, calls.largest_decoded),
         )
-        return function.error_s + function.start_s * waves + larger(read, asked) + cut
+        reading = larger(self._read_seconds(calls, at_once), self._asked_seconds(calls, at_once))
+        return function.error_s + function.start_s * waves + reading + cut
+
+    def _read_seconds(self, calls: Calls, at_once: Any) -> Any:
+        """How long bytes arrive that calls read."""
+        function, plain = self._function().profile, isinstance(calls.count, int)
+        larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
+        shared = calls.read_bytes / smaller(at_once, function.reading_at_once)
+        return function.byte_s * larger(shared, calls.largest_read)
+
+    def _asked_seconds(self, calls: Calls, at_once: Any) -> Any:
+        """How long calls wait for their own requests."""
+        function, plain = self._function().profile, isinstance(calls.count, int)
+        larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
+        return function.chunk_s * larger(calls.gets / smaller(at_once, function.busy_at_once), calls.largest_gets)
+
+    def _early_seconds(self, calls: Calls) -> Any:
+        """How long before the last call those have ended that have less to read; they shared the line with it."""
+        function, plain = self._function().profile, isinstance(calls.count, int)
+        larger, smaller = (max, min) if plain else (np.maximum, np.minimum)
+        at_once = larger(1, smaller(calls.count, min(function.at_once, self.profile.concurrency)))
+        share = at_once / smaller(at_once, function.reading_at_once)
+        waited = larger(function.byte_s * calls.early_read * share, self._asked_seconds(calls, at_once))
+        return larger(0.0, self._read_seconds(calls, at_once) - waited)
 
     def decode_seconds(self, chunks: Any, nbytes: Any) -> Any:
         """How long the client takes to decode so many chunks, of so many bytes in all.

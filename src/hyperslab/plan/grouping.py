@@ -32,6 +32,8 @@ _EVEN = 1.05
 # What is summed up over the offers of a call; calls are priced by the first few.
 _SUMS = ("read", "expected", "gets", "chunks", "decoded", "reply", "listed")
 _PRICED = 5
+# A call ends early, and answers while others go on, if it has at most this share of the largest one's bytes to read.
+_EARLY = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +85,12 @@ def figures_of(calls: Sequence[Call]) -> Calls | None:
     """Return the figures by which calls are priced; None without calls."""
     if not calls:
         return None
-    columns = zip(
-        *[(each.read_bytes, each.expected_bytes, each.gets, len(each.owners), each.decoded_bytes) for each in calls],
-        strict=True,
-    )
-    return Calls(len(calls), *[f(column) for column in columns for f in (sum, max)])
+    rows = [(each.read_bytes, each.expected_bytes, each.gets, len(each.owners), each.decoded_bytes) for each in calls]
+    columns = list(zip(*rows, strict=True))
+    early = [(read, reply) for read, reply, *_ in rows if read <= _EARLY * max(columns[0])]
+    figures = [f(column) for column in columns for f in (sum, max)]
+    figures += [max([read for read, _ in early], default=0), sum([reply for _, reply in early])]
+    return Calls(len(calls), *figures)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -112,11 +115,13 @@ class Grouped:
         groups = np.array(ways)
         sums = _sums(offers, groups, inside)
         totals, largest = sums.sum(axis=2).T.tolist(), sums.max(axis=2).T.tolist()
+        counts = (groups.max(axis=1) + 1).tolist()
+        early = _early(sums) if max(counts) > 1 else [(0, 0)] * len(ways)
         found = []
-        for at, (total, most, last) in enumerate(zip(totals, largest, groups.max(axis=1).tolist(), strict=True)):
-            count = last + 1
+        for at, (total, most, count) in enumerate(zip(totals, largest, counts, strict=True)):
             if count == len(offers) or _fits(most, limits):
                 priced = [figure for pair in zip(total[:_PRICED], most[:_PRICED], strict=True) for figure in pair]
+                priced += early[at]
                 found.append(Grouped(offers.owners, groups[at], sums[:, at, :count], Calls(count, *priced)))
         return found
 
@@ -150,6 +155,14 @@ def _sums(offers: Offers, groups: Ints, inside: "Inside") -> Ints:
     expected += heads
     reply += heads
     return sums.reshape(len(_SUMS), count, most)
+
+
+def _early(sums: Ints) -> list[tuple[int, int]]:
+    """Return for each way the most that a call reads which ends early, and what all such calls answer."""
+    read, expected = sums[0], sums[1]
+    is_early = read <= _EARLY * read.max(axis=1, keepdims=True)
+    most, answered = (read * is_early).max(axis=1), (expected * is_early).sum(axis=1)
+    return list(zip(most.tolist(), answered.tolist(), strict=True))
 
 
 class Inside:

@@ -38,6 +38,8 @@ _SEARCH_S = 0.01
 # More requests than one for each chunk, and requests beside calls, have to be better by so much than fewer, or calls
 # alone: each can meet a connection that was idle, and together they may be more than the line takes at once.
 _ALIKE = 1.1
+# Less is asked of those that are cheaper as well, as they fetch less: at least what predictions are off by.
+_DEARER_ALIKE = 1.03
 
 # Boxes of up to so many cells may have their plans remembered.
 _SMALL_CELLS = 4096
@@ -227,7 +229,7 @@ def _choose_calls(query: Query, requests: Ranges) -> Choice:
     As `_ALIKE` says: they share the line, and calls bring less over it. Many are more than one for each chunk;
     `requests` are those that would be sent without calls.
     """
-    best = choose_calls(query, spare=_SEARCH_S)
+    best = choose_calls(query, spare=_SEARCH_S, alike=_ALIKE)
     if not len(best.requests) or (best.grouped is None and len(requests) <= len(merge(query.needs))):
         return best
     alone = choose_calls(query, all_of_them=True)
@@ -305,7 +307,7 @@ def _best(needs: Needs, model: CostModel, other_bytes: list[int]) -> Ranges:
 
 
 def _or_fewer(best: Ranges, needs: Needs, model: CostModel, other_bytes: list[int]) -> Ranges:
-    """Return the best requests, or one for each chunk where they are fewer and as good."""
+    """Return the best requests, or one for each chunk where they are fewer and as good, in seconds or in dollars."""
     if best.one_each:
         return best
     joined = merge(needs)
@@ -313,7 +315,8 @@ def _or_fewer(best: Ranges, needs: Needs, model: CostModel, other_bytes: list[in
         return best
     count, total, largest = len(other_bytes), sum(other_bytes), max(other_bytes, default=0)
     costs = [model.cost(count + len(each), total + each.nbytes, max(largest, each.largest)) for each in (joined, best)]
-    return joined if costs[0] <= _ALIKE * costs[1] else best
+    usd = [model.usd(count + len(each), total + each.nbytes) for each in (joined, best)]
+    return joined if costs[0] <= (_ALIKE if usd[0] <= usd[1] else _DEARER_ALIKE) * costs[1] else best
 
 
 def _plan_obvious(

@@ -29,7 +29,16 @@ from hyperslab.plan import calls as chooser
 from hyperslab.plan import plan as planner
 from hyperslab.plan.calls import Query, choose_calls, worth_calling
 from hyperslab.plan.cost import Calls
-from hyperslab.plan.grouping import CALL_HEAD_BYTES, CHUNK_HEAD_BYTES, MOST_CHUNKS, Grouped, Inside, Offers, figures_of
+from hyperslab.plan.grouping import (
+    CALL_HEAD_BYTES,
+    CHUNK_HEAD_BYTES,
+    MOST_CHUNKS,
+    Call,
+    Grouped,
+    Inside,
+    Offers,
+    figures_of,
+)
 from hyperslab.plan.prices import FunctionPrices
 from hyperslab.selection import parse
 
@@ -101,11 +110,17 @@ def best_by_force(
                 decoded = [int(offers.decoded_bytes[group].sum()) for group in groups]
                 calls = Calls(
                     len(groups), sum(read), max(read), sum(reply), max(reply), len(chosen), most, len(chosen), most,
-                    sum(decoded), max(decoded),
+                    sum(decoded), max(decoded), *early_of(read, reply),
                 )  # fmt: skip
             at = model.best(*columns, calls)
             best = min(best, model.rank(*[int(column[at]) for column in columns], calls))
     return best
+
+
+def early_of(read: list[int], reply: list[int]) -> tuple[int, int]:
+    """The most that a call reads which ends early, and what all such calls answer."""
+    early = [at for at, nbytes in enumerate(read) if 4 * nbytes <= 3 * max(read)]
+    return max([read[at] for at in early], default=0), sum(reply[at] for at in early)
 
 
 def _pareto(needs: Needs, unit: int) -> list[tuple[int, int, int]]:
@@ -188,7 +203,13 @@ def spelled_out(model: CostModel, requests: int, nbytes: int, largest: int, grou
     reply = [sum(answer for _, answer, _ in group) for group in groups]
     called = behaves.start_s * waves + max(sum(reads) / reading, *reads, sum(asked) / busy, *asked)
     called += max(cut / busy, largest_cut)
-    called += max(sum(reply) / rate, max(reply) / profile.bandwidth[0])
+    # Of calls that end early, answers are under way while the others go on reading.
+    sizes = [sum(read for read, _, _ in group) for group in groups]
+    early_read, early_reply = early_of(sizes, reply)
+    early_s = max(sum(asked) / busy, *asked, behaves.byte_s * early_read * at_once / reading)
+    before_s = max(0.0, max(sum(reads) / reading, *reads) - early_s)
+    late_s = max((sum(reply) - early_reply) / rate, max(reply) / profile.bandwidth[0])
+    called = max(called + late_s, called - before_s + sum(reply) / rate)
     transfer = max((nbytes + sum(reply)) / rate, largest / profile.bandwidth[0], called)
     seconds = transfer + profile.latency_s * -(-everything // profile.concurrency) + profile.request_s * everything
     crowd = max(1.0, min(len(groups), behaves.at_once) / behaves.work_at_once)
@@ -222,8 +243,9 @@ def test_the_formula_in_as_many_words(requests, nbytes, groups):
     sizes = [len(group) for group in groups]
     counts = sum(sizes), max(sizes)
     calls = Calls(
-        len(groups), sum(read), max(read), sum(reply), max(reply), *counts, *counts, sum(decoded), max(decoded)
-    )
+        len(groups), sum(read), max(read), sum(reply), max(reply), *counts, *counts, sum(decoded), max(decoded),
+        *early_of(read, reply),
+    )  # fmt: skip
     seconds, usd = spelled_out(model, requests, nbytes, largest, groups)
     assert model.seconds(requests, nbytes, largest, calls) == pytest.approx(seconds)
     assert model.usd(requests, nbytes, calls) == pytest.approx(usd)
@@ -469,3 +491,70 @@ def test_each_set_of_calls_is_planned_once():
     assert len(set(sets)) == len(sets)
     assert (True,) * 8 in sets
     assert all(each.kwargs["calls"] is not None for each in optimised.call_args_list)
+
+
+def of_kinds(random: np.random.Generator) -> tuple[Needs, CostModel]:
+    """Five to eight chunks of two kinds, and a model of a random case."""
+    _, model = random_case(random)
+    kinds = []
+    for _ in range(2):
+        size = int(random.integers(100, 3000)) * KIB
+        cuts = np.sort(random.choice(size, 2 * int(random.integers(1, 30)), replace=False)).tolist()
+        kinds.append((size, list(zip(cuts[::2], cuts[1::2], strict=True))))
+    chunks = [kinds[at % 2] for at in range(int(random.integers(5, 9)))]
+    return chunk_needs(chunks, align=1), replace(model, phi=0.0)
+
+
+def test_of_a_few_kinds_the_best_number_of_each_is_found():
+    random, equal, swapped, tried, cases = np.random.default_rng(5), 0, 0, 0, times(100, 1000)
+    for _ in range(cases):
+        needs, model = of_kinds(random)
+        offers = offers_of(needs, model.function)
+        if len(offers) < 5:
+            continue  # of so few, every set is tried
+        tried += 1
+        found, everything = choose_calls(Query(needs, {}, offers, model)), Query(needs, {}, offers, model)
+        sets = product((False, True), repeat=len(offers))
+        best = min(everything.settle(np.array(chosen)).rank for chosen in sets)
+        assert found.rank[0] <= 1.1 * best[0]
+        equal += found.rank[0] <= best[0] * (1 + 1e-9)
+        with mock.patch.object(chooser, "_FEW_KINDS", 0):
+            swapped += found.rank < choose_calls(Query(needs, {}, offers, model)).rank
+    assert swapped
+    assert tried > 0.4 * cases
+    assert equal >= 0.9 * tried
+
+
+def test_of_choices_that_are_alike_one_is_taken_that_brings_less():
+    random, leaner, cases = np.random.default_rng(3), 0, times(200, 2000)
+    for _ in range(cases):
+        needs, model = of_kinds(random)
+        offers = offers_of(needs, model.function)
+        best, lean = (choose_calls(Query(needs, {}, offers, model), alike=alike) for alike in (1.0, 1.1))
+        assert lean.rank[0] <= 1.1 * best.rank[0]
+        if best.grouped is None:
+            assert lean.grouped is None
+            continue
+        assert lean.nbytes == lean.requests.nbytes + sum(call.expected_bytes for call in lean.calls)
+        assert lean.nbytes * lean.rank[0] ** 2 <= best.nbytes * best.rank[0] ** 2 * (1 + 1e-9)
+        leaner += lean.nbytes < best.nbytes
+    assert leaner > 0.05 * cases
+
+
+def test_answers_of_calls_that_end_early_are_under_way_while_others_read():
+    """Eight chunks by six calls that share a line: four calls have one chunk, two have two."""
+    function = FunctionModel(
+        FunctionProfile(0.01, 1e-8, at_once=6, cut_s=0.0, read_at_once=3.0), FunctionPrices(0.0, 0.0)
+    )
+    model = CostModel(Profile("line", 0.05, (1, 8), (3e7, 3e7), 64), Prices.named("free"), function=function)
+    read, reply = [16_000_000] * 4 + [32_000_000] * 2, [1_500_000] * 4 + [3_000_000] * 2
+    grouped = figures_of([Call((0,), answer, nbytes, 1, answer) for nbytes, answer in zip(read, reply, strict=True)])
+    assert (grouped.early_read, grouped.early_reply) == (16_000_000, 6_000_000)
+    # All read side by side: those with one chunk have ended when six chunks' worth have arrived. Their answers fill the
+    # line from then on, so that all are there when so many bytes have come after that.
+    ended_s = 0.05 + 0.01 + 6 * 16_000_000 * 1e-8 / 3
+    assert model.seconds(0, 0, 0, grouped) == pytest.approx(ended_s + sum(reply) / 3e7)
+    as_one = replace(grouped, early_read=0, early_reply=0)
+    assert model.seconds(0, 0, 0, as_one) == pytest.approx(0.05 + 0.01 + sum(read) * 1e-8 / 3 + sum(reply) / 3e7)
+    even = figures_of([Call((0,), 1_500_000, 16_000_000, 1, 1_500_000)] * 6)
+    assert (even.early_read, even.early_reply) == (0, 0)
