@@ -49,6 +49,7 @@ def create(
     layout      "default": compressed and with checksums; "plain": neither, so that any part of a chunk can be read
     compressor  "zstd", "lz4", "gzip", "blosc", with a level as in "zstd:3"; None: checksums, but no compression
     shuffle     put the first bytes of all cells first, then the second ones, …: numbers often compress better so
+                (default: `save` does it with zstd where a sample of cells in memory says that it is worth it)
     fill_value  what cells hold that were never written
     dims        names of the axes
     workload    what will be read, as for `hs.advise`: chunks and shards are cut for it

@@ -24,9 +24,9 @@ class System:
         "same": "plain chunks of 16 MB, each an object; async.concurrency 128, which its performance guide says to "
         "raise for remote stores; boxes of one array by one coordinate selection, so that a chunk comes once",
         "best": "the same settings with small chunks, each an object: grid 256 × 256, plain; bert 1 MiB of rows (zstd "
-        "at level 15) and camera 3 × 288 × 384, zstd. Its performance guide says to fit chunks to the reads, from "
-        "about 1 MB on; smaller were quicker for boxes, and shards slower: it fetches the chunks of a shard one after "
-        "another.",
+        "at level 15, ids by Blosc's shuffled zstd at 7) and camera 3 × 288 × 384, zstd. Its performance guide says to "
+        "fit chunks to the reads, from about 1 MB on; smaller were quicker for boxes, and shards slower: it fetches "
+        "the chunks of a shard one after another.",
     }
 
     def __init__(self) -> None:

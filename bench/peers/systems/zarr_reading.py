@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import zarr
 from zarr.abc.store import Store
-from zarr.codecs import ZstdCodec
+from zarr.codecs import BloscCodec, ZstdCodec
 
 from bench import servers
 from bench.lab import Lab
 from bench.peers.datasets import ArrayInfo, Dataset
-from bench.peers.systems.copies import ZSTD_LEVELS, bands
+from bench.peers.systems.copies import BLOSC_LEVEL, ZSTD_LEVELS, bands, is_shuffled
 from bench.peers.workloads import Part, Query
 
 __all__ = ["Layout", "Reader", "object_store", "rows_of", "runs_of", "small_chunks", "write_array"]
@@ -70,10 +70,16 @@ def write_array(store: Any, data: Dataset, info: ArrayInfo, layout: Layout, *, n
     fitted = layout.fitted(info)
     array = zarr.create_array(
         store, name=name, shape=info.shape, dtype=info.dtype, chunks=fitted.chunks, shards=fitted.shards,
-        compressors=ZstdCodec(level=ZSTD_LEVELS[data.name]) if fitted.compressed else None,
+        compressors=_codec(data, info) if fitted.compressed else None,
     )  # fmt: skip
     for rows in bands(info, (fitted.shards or fitted.chunks)[0]):
         array[rows] = data.truth(info.name)[rows]
+
+
+def _codec(data: Dataset, info: ArrayInfo) -> BloscCodec | ZstdCodec:
+    if is_shuffled(info):
+        return BloscCodec(cname="zstd", clevel=BLOSC_LEVEL, shuffle="shuffle", typesize=4)
+    return ZstdCodec(level=ZSTD_LEVELS[data.name])
 
 
 def object_store(lab: Lab, prefix: str) -> Store:

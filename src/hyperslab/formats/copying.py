@@ -28,6 +28,7 @@ from hyperslab.formats.zarr.compression import SAME, as_now
 from hyperslab.formats.zarr.create import DOCUMENTS, NewArray, create_array, create_group
 from hyperslab.formats.zarr.documents import change_document, dump, fetch_document
 from hyperslab.formats.zarr.seal import Seal, check_seal, seal_of, sealed
+from hyperslab.formats.zarr.shuffling import as_sample_says
 from hyperslab.formats.zarr.sizes import OBJECT_BYTES, choose_chunks
 from hyperslab.formats.zarr.v3 import FORMAT, parse_node
 from hyperslab.formats.zarr.write import edits_of
@@ -159,7 +160,10 @@ def save_array(place: Place, values: Any, settings: Mapping[str, Any], *, overwr
         except (ValueError, TypeError) as error:
             raise InvalidInputError(f"NumPy cannot make an array of what is to be saved: {error}") from error
     _check_apart(getattr(values, "array", values), place, overwrite=overwrite)
-    array = place.create(NewArray(tuple(values.shape), values.dtype, **settings), overwrite=overwrite)
+    new = NewArray(tuple(values.shape), values.dtype, **settings)
+    # To look at cells that are not at hand would be to read them twice.
+    new = as_sample_says(new, np.asarray(values)) if isinstance(values, np.ndarray) else new
+    array = place.create(new, overwrite=overwrite)
     array.write(_everything(array.source.layout, values, threads=threads))
     return array
 

@@ -8,7 +8,10 @@ import numpy as np
 from hyperslab.errors import InvalidInputError
 from hyperslab.layout.compression import DEFAULT, BloscInner, Compression, Shuffling
 
-__all__ = ["SAME", "Chain", "as_now", "bytes_chain", "compression_of", "parse_compressor", "written_anew", "zarr_codec"]
+__all__ = [
+    "SAME", "Chain", "as_now", "bytes_chain", "compression_of", "parse_compressor", "shuffled", "written_anew",
+    "zarr_codec",
+]  # fmt: skip
 
 # As the array has it that is written anew.
 SAME = "same"
@@ -51,6 +54,18 @@ def parse_compressor(compressor: Any, shuffle: Any, dtype: np.dtype[Any]) -> Com
     if not _BLOSC_LEVELS[0] <= level <= _BLOSC_LEVELS[1]:
         raise InvalidInputError(f"with shuffle=True a level is Blosc's, 1 to 9, not {level}")
     return Compression("blosc", level, _LEVELS[name][3], "shuffle" if typesize > 1 else "noshuffle", typesize)
+
+
+def shuffled(compression: Compression, dtype: np.dtype[Any]) -> Compression | None:
+    """Return the same way to compress, of shuffled cells; None where there is none, or nothing to shuffle.
+
+    >>> shuffled(Compression("zstd", 1), np.dtype("i4"))
+    Compression(name='blosc', level=1, inner='zstd', shuffle='shuffle', typesize=4, blocksize=0)
+    """
+    typesize, level = _typesize(dtype), compression.level
+    if compression.name != "zstd" or typesize == 1 or not _BLOSC_LEVELS[0] <= level <= _BLOSC_LEVELS[1]:
+        return None
+    return Compression("blosc", level, "zstd", "shuffle", typesize)
 
 
 def as_now(settings: Mapping[str, Any], compression: Compression | None) -> dict[str, Any]:
