@@ -15,11 +15,12 @@ class Child:
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self._read, write = os.pipe()
+        # Before the fork, as one may hang in what is done right after it, too.
+        faulthandler.register(signal.SIGUSR1, file=2)
         self.pid = os.fork()
         if self.pid == 0:
             try:
                 os.close(self._read)
-                faulthandler.register(signal.SIGUSR1, file=2)
                 try:
                     result = (True, function())
                 except BaseException as error:  # noqa: BLE001
