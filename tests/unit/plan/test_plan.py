@@ -197,6 +197,23 @@ def test_the_plan_of_a_small_box():
     assert (fetch.estimate.requests, fetch.estimate.fetched_bytes) == (21, 21 * 21 * 4)
 
 
+def test_more_requests_that_are_cheaper_too_need_not_be_a_tenth_better():
+    """Rows of a box by themselves are 4% quicker here than all in one, and cheaper only where bytes have a price."""
+    layout = plain((8192, 8192), (2048, 2048), prefix="a/")
+    alone = ((4096, 0.0), (65536, 0.002), (262144, 0.009))
+    line = Profile("line", 0.05, (1, 64), (25e6, 31e6), 256, 1.7e-4, alone)
+    sent = []
+    for prices in ("aws", "free"):
+        model = CostModel(line, Prices.named(prices))
+        plan = make_plan([read(layout, (slice(3000, 3021), slice(3000, 3021)))], model)
+        best = optimise(plan.needs, model)
+        one = model.cost(1, 20 * 2048 * 4 + 21 * 4, 20 * 2048 * 4 + 21 * 4)
+        assert 1.03 < one / model.cost(len(best), best.nbytes, best.largest) < 1.1
+        sent.append((len(plan.requests), len(best)))
+    assert sent[0][0] == sent[0][1] > 1
+    assert sent[1][0] == 1 < sent[1][1]
+
+
 def test_a_box_over_four_chunks():
     layout = plain((100, 100), (50, 50))
     plan = make_plan([read(layout, (slice(49, 51), slice(48, 53)))], S3, "fetch")
