@@ -2,6 +2,7 @@
 
 import bz2
 import lzma
+import struct
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -125,7 +126,9 @@ class Blosc(_Compressor):
     def decode(self, data: ByteArray, size: Size, key: str) -> ByteArray:
         claimed = _blosc_nbytes(data, key)
         size.check(claimed, key)
-        return _into(numcodec(("id", "blosc")), data, claimed)
+        out: ByteArray = np.empty(claimed, np.uint8)
+        _blosc_decompress()(data, out)
+        return out
 
 
 def _into(codec: Any, data: ByteArray, nbytes: int) -> ByteArray:
@@ -262,10 +265,9 @@ def _zstd_frame_ends(data: ByteArray) -> tuple[int, int]:
     return at + 4 * (descriptor >> 2 & 1), most
 
 
-_BLOSC_HEADER = np.dtype(
-    [("version", "u1"), ("lz", "u1"), ("flags", "u1"), ("typesize", "u1")]
-    + [(name, "<u4") for name in ("nbytes", "blocksize", "cbytes")]
-)
+# Version, the inner compressor's, flags, bytes of a cell; bytes of all that is decoded, of a block of it, encoded.
+_BLOSC_HEADER = struct.Struct("<BBBBIII")
+_BLOSC_START = struct.Struct("<I")
 _BLOSC_COMPRESSORS = ("blosclz", "lz4", "snappy", "zlib", "zstd")
 
 
@@ -273,7 +275,7 @@ def _blosc_nbytes(data: ByteArray, key: str) -> int:
     """Check a Blosc header in all that the library relies on; return the decoded size it states."""
     if data.nbytes < 16:
         raise ValueError(f"{data.nbytes} bytes are too few")
-    version, _, flags, typesize, nbytes, blocksize, cbytes = map(int, data[:16].view(_BLOSC_HEADER)[0].item())
+    version, _, flags, typesize, nbytes, blocksize, cbytes = _BLOSC_HEADER.unpack_from(data.data)
     if version != 2:
         raise UnsupportedError(f"chunk {key!r} is in version {version} of the Blosc format, expected 2")
     if cbytes != data.nbytes:
@@ -283,7 +285,7 @@ def _blosc_nbytes(data: ByteArray, key: str) -> int:
     if flags & 2:  # stored as it is
         if cbytes != nbytes + 16:
             raise ValueError("the header contradicts itself")
-        return nbytes
+        return int(nbytes)
     if flags >> 5 >= len(_BLOSC_COMPRESSORS):
         raise ValueError("the inner compressor is not known")
     if _BLOSC_COMPRESSORS[flags >> 5] not in _blosc_compressors():
@@ -291,12 +293,31 @@ def _blosc_nbytes(data: ByteArray, key: str) -> int:
     first = 16 + 4 * -(-nbytes // blocksize)
     if first > cbytes:
         raise ValueError("the table of blocks is cut off")
+    if nbytes:
+        lowest, highest = _blosc_reach(data, first)
+        if lowest < first or highest > cbytes - 4:
+            raise ValueError("a block lies outside of the data")
+    return int(nbytes)
+
+
+def _blosc_reach(data: ByteArray, first: int) -> tuple[int, int]:
+    """Return where the first and the last block begin; the table of where they do ends at `first`."""
+    if first == 20:  # the one block of a small chunk, of which a read may have hundreds
+        (start,) = _BLOSC_START.unpack_from(data.data, 16)
+        return start, start
     starts = data[16:first].view("<u4")
-    if starts.size and (starts.min() < first or starts.max() > cbytes - 4):
-        raise ValueError("a block lies outside of the data")
-    return nbytes
+    return int(starts.min()), int(starts.max())
 
 
+@lru_cache(maxsize=1)
+def _blosc_decompress() -> Callable[..., Any]:
+    """Return what undoes a whole chunk; a codec of numcodecs looks at both its arguments several times before."""
+    from numcodecs.blosc import decompress  # type: ignore[import-untyped,unused-ignore]
+
+    return cast("Callable[..., Any]", decompress)
+
+
+@lru_cache(maxsize=1)
 def _blosc_compressors() -> tuple[str, ...]:
     from numcodecs import blosc  # type: ignore[import-untyped,unused-ignore]
 

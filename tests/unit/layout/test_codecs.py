@@ -277,10 +277,14 @@ def test_blosc_that_is_not_supported_is_named():
 
 
 @pytest.mark.parametrize("start", [0, 16, 2**31 - 1, 2**31, 2**32 - 1])
-def test_blosc_blocks_outside_of_the_data(start):
-    _, data = ENCODED["blosc-lz4-1"]
+@pytest.mark.parametrize(("name", "blocks", "block"), [("lz4-0", 1, 0), ("lz4-1", 10, 0), ("lz4-1", 10, 9)])
+def test_blosc_blocks_outside_of_the_data(name, blocks, block, start):
+    _, data = ENCODED[f"blosc-{name}"]
+    nbytes, blocksize = struct.unpack("<2I", data[4:12])
+    assert -(-nbytes // blocksize) == blocks
+    at = 16 + 4 * block
     with pytest.raises(IntegrityError, match="block"):
-        decode(Blosc(), data[:16] + struct.pack("<I", start) + data[20:])
+        decode(Blosc(), data[:at] + struct.pack("<I", start) + data[at + 4 :])
 
 
 BOMBS = """
