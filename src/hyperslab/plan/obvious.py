@@ -6,6 +6,7 @@ but takes several times as long, with each array's first use after a pause: such
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import add, ge
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def obvious(
                 return None
             if is_cached is not None and any([is_cached(read.layout, key, inner) for inner in inners]):
                 return None
-            if not found.take(key, _places(table, pieces, inners), owner):
+            if not found.take(key, *_places(table, inners), [owner + piece for piece in pieces]):
                 return None
         owner += len(read)
     return found.planned(model, sum([read.cells * read.layout.stored.itemsize for read in reads]))
@@ -73,19 +74,22 @@ class _Found:
     rows: tuple[list[int], ...] = field(default_factory=lambda: ([], [], [], []))
     spans: list[tuple[int, int]] = field(default_factory=list)
 
-    def take(self, key: str, places: list[tuple[int, int, int]], owner: int) -> bool:
-        """Take in the chunks of an object, in their order; False if they do not lie side by side."""
-        low = high = places[0][0]
-        for start, stop, piece in places:
-            if start != high or stop <= start or start < 0:
-                return False
-            high = stop
-            for column, value in zip(self.rows, (len(self.keys), start, stop, owner + piece), strict=True):
-                column.append(value)
+    def take(self, key: str, lows: list[int], highs: list[int], owners: list[int]) -> bool:
+        """Take in the chunks of an object, by where they begin and end; False if they do not lie side by side."""
+        if lows[1:] != highs[:-1]:
+            lows, highs, owners = map(list, zip(*sorted(zip(lows, highs, owners, strict=True)), strict=True))
+        if lows[0] < 0 or lows[1:] != highs[:-1] or any(map(ge, lows, highs)):
+            return False
+        objects, starts, stops, owned = self.rows
+        first, count = len(starts), len(lows)
+        objects += [len(self.keys)] * count
+        starts += lows
+        stops += highs
+        owned += owners
         self.keys.append(key)
-        self.asked[0].append(low)
-        self.asked[1].append(high)
-        self.spans.append((len(self.rows[0]) - len(places), len(self.rows[0])))
+        self.asked[0].append(lows[0])
+        self.asked[1].append(highs[-1])
+        self.spans.append((first, first + count))
         return True
 
     def planned(self, model: CostModel, needed: int) -> Obvious | None:
@@ -119,8 +123,11 @@ def _by_object(read: Pieces) -> Iterator[tuple[tuple[int, ...], Sequence[int], l
         yield coords, pieces, [inners[piece] for piece in pieces]
 
 
-def _places(table: ChunkTable, pieces: Sequence[int], inners: list[int]) -> list[tuple[int, int, int]]:
-    """Return where chunks begin and end, in the order of that, each with its piece."""
-    offset, length = table.offsets.item, table.lengths.item
-    lows = [offset(inner) for inner in inners]
-    return sorted([(low, low + length(n), piece) for low, n, piece in zip(lows, inners, pieces, strict=True)])
+def _places(table: ChunkTable, inners: list[int]) -> tuple[list[int], list[int]]:
+    """Return where chunks begin and end."""
+    first, count = inners[0], len(inners)
+    if inners == [*range(first, first + count)]:  # neighbours, as those of rows of the array are
+        lows, lengths = table.offsets[first : first + count].tolist(), table.lengths[first : first + count].tolist()
+    else:
+        lows, lengths = [[column.item(inner) for inner in inners] for column in (table.offsets, table.lengths)]
+    return lows, list(map(add, lows, lengths))

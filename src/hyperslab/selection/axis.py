@@ -112,6 +112,8 @@ def project(axis: Axis, chunk: int) -> AxisParts:
     first, last = start // chunk, (start + (axis.count - 1) * step) // chunk
     if first == last:
         return AxisParts([first], [0], [axis.count], [start - first * chunk], step)
+    if step == 1:
+        return _project_row(axis, chunk, first, last)
     if last - first > _LOOP_LIMIT:
         return _project_long_span(axis, chunk, first, last)
     parts = AxisParts([], [], [], [], step)
@@ -126,6 +128,16 @@ def project(axis: Axis, chunk: int) -> AxisParts:
         parts.lows.append(cell - here * chunk)
         place = stop
     return parts
+
+
+def _project_row(axis: Span, chunk: int, first: int, last: int) -> AxisParts:
+    """Cut neighbouring cells, of which all chunks but the first and the last are full."""
+    if last - first >= MOST_CHUNKS:
+        raise too_many_chunks()
+    low, between = axis.start - first * chunk, last - first - 1
+    places = [0, *range(chunk - low, axis.count, chunk)]
+    counts = [chunk - low, *[chunk] * between, axis.count - places[-1]]
+    return AxisParts(list(range(first, last + 1)), places, counts, [low, *[0] * (between + 1)], 1)
 
 
 def too_many_chunks() -> SelectionError:
