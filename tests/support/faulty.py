@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from hyperslab.errors import HyperslabError, StoreError
-from hyperslab.store.base import Data, Listed, Reply, Span, Store
+from hyperslab.store.base import Data, Heard, Listed, Reply, Span, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ class FaultyStore:
         if_match: str | None = None,
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
+        heard: Heard | None = None,
     ) -> Reply:
         fault = self._enter(key, span, if_match)
         try:
@@ -144,7 +145,10 @@ class FaultyStore:
                 await asyncio.sleep(fault.stall_s if timeout_s is None else min(fault.stall_s, timeout_s))
             _before(fault)
             return _after(
-                fault, await self.inner.aget(key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
+                fault,
+                await self.inner.aget(
+                    key, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes, heard=heard
+                ),
             )
         finally:
             self._leave()

@@ -245,10 +245,10 @@ class _Reading:
     def run(self) -> Run:
         """Return the plan ready to be carried out."""
         plan = self.plan or self.make_plan()
-        session, targets = self.session, [task.target for task in self.tasks]
-        run = Run(plan, self.store, targets, self.recall.snapshots, session.cache, session.indexes, self.recall.disk)
-        run.etags.update(self.recall.etags)
-        run.sizes.update(self.recall.sizes)
+        session, recall, targets = self.session, self.recall, [task.target for task in self.tasks]
+        run = Run(plan, self.store, targets, recall.snapshots, session.cache, session.indexes, recall.disk)
+        run.etags.update(recall.etags)
+        run.sizes.update(recall.sizes)
         return run
 
     def without_requests(self, run: Run, lane: int = 0, lanes: int = 1) -> None:
@@ -419,8 +419,9 @@ async def _carry_out(reading: _Reading, send: Callable[..., Awaitable[None]], li
         return False
     fetching, recall.mistaken = _Fetching(run, recall), False
     fetch = partial(
-        send, fetching.jobs(), done=fetching.done, missing=fetching.missing, skip=fetching.is_gone, prepare=run.prepare
-    )
+        send, fetching.jobs(), done=fetching.done, missing=fetching.missing, skip=fetching.is_gone,
+        prepare=run.prepare, heard=run.heard,
+    )  # fmt: skip
     try:
         await (_fetch_and_call(reading, run, fetch, send, limits) if run.plan.calls else fetch())
     except (ConflictError, FormatError, IntegrityError):

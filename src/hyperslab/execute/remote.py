@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
@@ -16,7 +16,7 @@ from hyperslab.execute.cutting import CallJob, Cutting
 from hyperslab.execute.ledger import Meter
 from hyperslab.execute.retry import backoff_s
 from hyperslab.execute.run import Job
-from hyperslab.store import Reply, Store
+from hyperslab.store import Heard, Reply, Store
 from hyperslab.store.call import CallReply
 
 __all__ = ["Gate", "Limits", "both", "in_threads", "run_calls", "run_jobs"]
@@ -120,40 +120,50 @@ async def run_jobs(
     meter: Meter,
     limits: Limits,
     clock: Clock,
-    prepare: Callable[[Job], None] | None = None,
+    prepare: Callable[[Sequence[Job]], Iterator[None]] | None = None,
+    heard: Callable[[Job, Reply, int], None] | None = None,
 ) -> None:
     """Send every job, at most `concurrency` at a time, and hand each answer to `done` or `missing`.
 
     The first error, or the end of the time, cancels what is still running; when this returns, or raises, nothing is.
-    `skip` says that a job is not needed any more. `prepare` is told the first jobs once they were sent.
+    `skip` says that a job is not needed any more. `prepare` gives steps that are made once the first jobs were sent,
+    which it is told, until there is an answer. `heard` is told how many bytes of a long answer have arrived.
     """
-    place = _Placing(done, clock, limits.pool)
+    place = _Placing(done, clock, limits.pool, heard)
     source = iter(jobs)
     begun = [*islice(source, limits.concurrency)]
-    if len(begun) == 1 and clock.end is None:
-        # One request needs no group of tasks that ends with it.
-        _soon(prepare, begun)
-        await _worker(begun[0], source, store, place, missing, skip, meter, limits)
+    try:
+        if len(begun) == 1 and clock.end is None:
+            # One request needs no group of tasks that ends with it.
+            _meanwhile(prepare, begun, place)
+            await _worker(begun[0], source, store, place, missing, skip, meter, limits)
+            return
+        async with _ending_together(clock) as group:
+            for job in begun[1:]:
+                group.create_task(_worker(job, source, store, place, missing, skip, meter, limits))
+            _meanwhile(prepare, begun, place)
+            for job in begun[:1]:
+                await _worker(job, source, store, place, missing, skip, meter, limits)
+    finally:
+        place.has_begun = True
+
+
+def _meanwhile(
+    prepare: Callable[[Sequence[Job]], Iterator[None]] | None, jobs: Sequence[Job], place: "_Placing"
+) -> None:
+    """Prepare for the answers to jobs, when all that can be sent now has been."""
+    if prepare is not None and jobs:
+        asyncio.get_running_loop().call_soon(_go_on, prepare(jobs), place)
+
+
+def _go_on(steps: Iterator[None], place: "_Placing") -> None:
+    """Make one step; as each lets others on the loop go first, none keeps an answer waiting."""
+    if place.has_begun:
         return
-    async with _ending_together(clock) as group:
-        for job in begun[1:]:
-            group.create_task(_worker(job, source, store, place, missing, skip, meter, limits))
-        _soon(prepare, begun)
-        for job in begun[:1]:
-            await _worker(job, source, store, place, missing, skip, meter, limits)
-
-
-def _soon(prepare: Callable[[Job], None] | None, jobs: Iterable[Job]) -> None:
-    """Prepare for the answers to jobs, one by one, when all that can be sent now has been."""
-    if prepare is not None:
-        for job in jobs:
-            asyncio.get_running_loop().call_soon(_try, prepare, job)
-
-
-def _try(prepare: Callable[[Job], None], job: Job) -> None:
     # What cannot be prepared fails once more when the answer is put in place, where somebody waits for it.
-    with suppress(Exception):
-        prepare(job)
+    with suppress(StopIteration, Exception):
+        next(steps)
+        asyncio.get_running_loop().call_soon(_go_on, steps, place)
 
 
 async def run_calls(cutting: Cutting, *, caller: Caller, meter: Meter, limits: Limits, clock: Clock) -> None:
@@ -218,7 +228,7 @@ async def _worker(
             await limits.memory.enter(current.held_bytes)
             try:
                 try:
-                    reply = await _ask(store, current, meter, limits)
+                    reply = await _ask(store, current, place.listener(current), meter, limits)
                 except NotFoundError as error:
                     if isinstance(error, StoreNotFoundError):
                         raise
@@ -277,11 +287,20 @@ async def _call(job: CallJob, caller: Caller, meter: Meter, limits: Limits) -> C
 class _Placing:
     """Puts answers in place: at once as long as that is quick, as to hand them over takes time; else in threads."""
 
-    def __init__(self, done: Callable[[Job, Reply], None], clock: Clock, pool: ThreadPoolExecutor) -> None:
-        self._done, self._clock, self._pool = done, clock, pool
+    def __init__(
+        self,
+        done: Callable[[Job, Reply], None],
+        clock: Clock,
+        pool: ThreadPoolExecutor,
+        heard: Callable[[Job, Reply, int], None] | None = None,
+    ) -> None:
+        self._done, self._clock, self._pool, self._heard = done, clock, pool, heard
         self._is_quick = True
+        # Whether an answer was there; or there will be none, as the read is over.
+        self.has_begun = False
 
     async def answer(self, job: Job, reply: Reply) -> None:
+        self.has_begun = True
         # What is done on the loop keeps it from noticing the end of the time.
         self._clock.check()
         if job.slow or not self._is_quick or len(reply.data) > _INLINE_BYTES:
@@ -290,6 +309,18 @@ class _Placing:
         started = time.perf_counter()
         self._done(job, reply)
         self._is_quick = time.perf_counter() - started < _QUICK_S
+
+    def listener(self, job: Job) -> Heard | None:
+        """Return what is told while the answer to a job arrives; nothing is, if it will be put in place by a thread."""
+        if self._heard is None or job.slow or job.lookup or not self._is_quick or job.nbytes > _INLINE_BYTES:
+            return None
+        return partial(self._listen, self._heard, job)
+
+    def _listen(self, heard: Callable[[Job, Reply, int], None], job: Job, reply: Reply, nbytes: int) -> None:
+        self.has_begun = True
+        # What is wrong is found again when all has arrived and is counted, and somebody waits for it.
+        with suppress(Exception):
+            heard(job, reply, nbytes)
 
 
 async def in_threads(pool: ThreadPoolExecutor, work: Callable[[int, int], None], items: int) -> None:
@@ -319,7 +350,7 @@ async def _in_thread(pool: ThreadPoolExecutor, work: Callable[[], None]) -> None
         raise
 
 
-async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
+async def _ask(store: Store, job: Job, heard: Heard | None, meter: Meter, limits: Limits) -> Reply:
     """Send one job, again after transient failures."""
     timeout_s = limits.timeout_s + job.nbytes / _SLOWEST_BYTES_PER_S
     for attempt in range(limits.retries + 1):
@@ -327,7 +358,7 @@ async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
             room = min(job.nbytes, limits.most_room)
             await limits.line.enter(room)
             try:
-                return await _ask_once(store, job, meter, timeout_s, again=attempt > 0)
+                return await _ask_once(store, job, heard, meter, timeout_s, again=attempt > 0)
             except StoreError as error:
                 if attempt == limits.retries or not error.transient:
                     raise
@@ -337,13 +368,15 @@ async def _ask(store: Store, job: Job, meter: Meter, limits: Limits) -> Reply:
     raise InternalError(f"{job.key!r} was never asked for")
 
 
-async def _ask_once(store: Store, job: Job, meter: Meter, timeout_s: float, *, again: bool) -> Reply:
+async def _ask_once(
+    store: Store, job: Job, heard: Heard | None, meter: Meter, timeout_s: float, *, again: bool
+) -> Reply:
     meter.before(job.nbytes, lookup=job.lookup)
     meter.ledger.retries += again
     nbytes = 0
     try:
         reply = await store.aget(
-            job.key, job.asked, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes
+            job.key, job.asked, if_match=job.if_match, timeout_s=timeout_s, limit_bytes=job.limit_bytes, heard=heard
         )
         nbytes = len(reply.data)
         meter.more(reply.requests - 1, lookup=job.lookup)

@@ -4,8 +4,9 @@ Nothing here waits: `local` and `remote` send the requests and hand the answers 
 """
 
 import threading
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from math import prod
 from operator import itemgetter
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hyperslab.errors import ChunkSizeError, ConflictError, IntegrityError, InternalError
+from hyperslab.execute import pages
 from hyperslab.execute.cache import MemoryCache
 from hyperslab.execute.disk import DiskCache
 from hyperslab.execute.place import (
@@ -115,7 +117,8 @@ class Run:
         self.sizes: dict[str, int] = {}
         self.gone: set[int] = set()
         self.disk = disk
-        # Chunks of shards of which it is not certain that they lie where they were read: kept once it is.
+        # Chunks of shards of which it is not certain that they lie where they were read, and such of answers that had
+        # not arrived whole: kept once that is certain.
         self._kept_later: list[tuple[Job, Reply, Layout, int | str, npt.NDArray[Any], Bytes]] = []
         self._lock = threading.Lock()
         self._objects = plan.needs.objects
@@ -188,10 +191,17 @@ class Run:
         """The version that a shard's index, or an earlier answer, belongs to."""
         return self.etags.get(self.plan.keys[number])
 
-    def prepare(self, job: Job) -> None:
-        """Find out, while an answer is on its way, where its chunks go; there is nothing else to do meanwhile."""
-        if not job.slow and isinstance(job.span, tuple) and self._needs_chunks:
-            self._ahead[job.number, job.span] = self._stored_in(slice(*job.rows), job.span[0])
+    def prepare(self, jobs: Sequence[Job]) -> Iterator[None]:
+        """Do, step by step, what can be done while the first answers are on their way: nothing else can be done then.
+
+        Find out where the chunks in each of them go, and have memory for the results.
+        """
+        for job in jobs if self._needs_chunks else ():
+            if not job.slow and isinstance(job.span, tuple):
+                self._ahead[job.number, job.span] = self._stored_in(slice(*job.rows), job.span[0])
+                yield
+        for target in self.targets:
+            yield from pages.had(target)
 
     # What came back
 
@@ -220,6 +230,19 @@ class Run:
             raise InternalError(f"object {key!r} has no index")
         exact = layout.chunk_nbytes if layout.plain else None
         return parse_shard_index(data, layout.index, object_nbytes, key, chunk_nbytes=exact)
+
+    def heard(self, job: Job, reply: Reply, nbytes: int) -> None:
+        """Put the chunks into the result that lie in the first bytes of an answer, of which the rest is to come.
+
+        Those that could not be are left for when all has arrived. So are all, where it was not found out before where
+        they go.
+        """
+        chunks = self._ahead.get((job.number, job.span), [])
+        there = list(takewhile(lambda chunk: chunk[1] <= nbytes, chunks))
+        if there:
+            self.check_version(job.key, reply.etag, reply.object_nbytes, gone=job.number in self.gone)
+            self._decode(job, reply, np.frombuffer(reply.data, np.uint8), there, certain=False)
+            del chunks[: len(there)]
 
     def done(self, job: Job, reply: Reply) -> None:
         """Put an answer's cells into the result."""
@@ -372,8 +395,8 @@ class Run:
         high = min(stop, int(needs.stops[rows].max()))
         place_bytes(pieces, piece, self.targets[read], data[low - start : high - start], low - base)
 
-    def _decode(self, job: Job, reply: Reply, data: Bytes, chunks: list[_Stored]) -> None:
-        """Put chunks that lie whole in an answer into the result."""
+    def _decode(self, job: Job, reply: Reply, data: Bytes, chunks: list[_Stored], *, certain: bool = True) -> None:
+        """Put chunks that lie whole in an answer into the result; it may not be certain that the answer is right."""
         keeps = reply.etag is not None and (self._keeps_chunks or self.disk is not None)
         for low, high, layout, inner, routes in chunks:
             stored = data[low:high]
@@ -383,7 +406,7 @@ class Run:
                 chunk = layout.decode(stored.data, job.key, inner)
                 if keeps:
                     found = (job, reply, layout, layout.slot_of(inner), chunk, stored)
-                    if job.number in self.plan.confirmed:
+                    if job.number in self.plan.confirmed or not certain:
                         self._kept_later.append(found)
                     else:
                         self._keep_chunk(*found)
@@ -391,7 +414,7 @@ class Run:
                 target[into] = chunk[source]
 
     def keep(self) -> None:
-        """Let later reads have the chunks of shards of which it was not certain where they lie."""
+        """Let later reads have the chunks of which it was not certain, before all had arrived, that they are right."""
         for found in self._kept_later:
             self._keep_chunk(*found)
         self._kept_later.clear()

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from hyperslab.store.base import Listed, Reply, Span, Store
+from hyperslab.store.base import Heard, Listed, Reply, Span, Store
 from hyperslab.store.local import LocalStore, Mapped, OpenFiles
 from hyperslab.store.url import locate
 
-__all__ = ["Listed", "LocalStore", "Mapped", "OpenFiles", "Reply", "Span", "Store", "locate", "memory"]
+__all__ = ["Heard", "Listed", "LocalStore", "Mapped", "OpenFiles", "Reply", "Span", "Store", "locate", "memory"]
 
 
 def memory(name: str) -> Any:

@@ -1,6 +1,7 @@
 """What every store can do, and the names and ranges that may be asked of it."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,6 +11,7 @@ __all__ = [
     "CHILDREN_LIMIT",
     "PARTIAL",
     "Data",
+    "Heard",
     "Listed",
     "Reply",
     "Span",
@@ -25,6 +27,7 @@ __all__ = [
     "gone",
     "rewritten",
     "strong_etag",
+    "unlike",
 ]
 
 # None: the whole object; (start, stop): these bytes; -n: the last n bytes.
@@ -59,6 +62,10 @@ class Reply:
     object_nbytes: int
     requests: int = 1
     modified_ns: int = 0
+
+
+# Takes an answer of which so many bytes have arrived.
+Heard = Callable[[Reply, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +127,12 @@ class Store(Protocol):
         if_match: str | None = None,
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
+        heard: Heard | None = None,
     ) -> Reply:
-        """The same as `get`, without blocking the running loop."""
+        """The same as `get`, without blocking the running loop.
+
+        `heard` may be called while the bytes arrive, and must not raise; what arrives is not yet known to be all.
+        """
         ...
 
     def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
@@ -276,10 +287,7 @@ def check_reply(name: str, span: Span, reply: Reply, if_match: str | None) -> Re
     else:
         expected = size if span is None else min(-span, size)
     if len(reply.data) != expected:
-        raise IntegrityError(
-            f"{name}: asked for {_bytes(span)}, expected {expected} bytes of an object of {size}, "
-            f"got {len(reply.data)}; the store's answer contradicts itself"
-        )
+        raise unlike(name, span, size, str(len(reply.data)), expected)
     if if_match is not None and reply.etag is not None and reply.etag != if_match:
         raise changed(name)
     return reply
@@ -298,6 +306,14 @@ def too_short(name: str, span: Span, size: int | None) -> IntegrityError:
     holds = "ends before that" if size is None else f"holds only {size}"
     return IntegrityError(
         f"{name}: asked for {_bytes(span)}, but the object {holds}; was it cut off, or the array's metadata rewritten?"
+    )
+
+
+def unlike(name: str, span: Span, size: int, got: str, expected: int) -> IntegrityError:
+    """Return the error for an answer of another length than was asked for."""
+    return IntegrityError(
+        f"{name}: asked for {_bytes(span)}, expected {expected} bytes of an object of {size}, got {got}; "
+        "the store's answer contradicts itself"
     )
 
 

@@ -24,6 +24,7 @@ from hyperslab.store.base import (
     CHILDREN_LIMIT,
     PARTIAL,
     Data,
+    Heard,
     Listed,
     Reply,
     Span,
@@ -255,6 +256,7 @@ class LocalStore:
         if_match: str | None = None,
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
+        heard: Heard | None = None,
     ) -> Reply:
         return await _in_thread(self.get, key, span, if_match=if_match, limit_bytes=limit_bytes)
 

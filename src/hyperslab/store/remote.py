@@ -23,6 +23,7 @@ from hyperslab.store.backends import Backend, memory
 from hyperslab.store.base import (
     CHILDREN_LIMIT,
     Data,
+    Heard,
     Listed,
     Reply,
     Span,
@@ -34,6 +35,7 @@ from hyperslab.store.base import (
     check_reply,
     check_span,
     too_many,
+    unlike,
 )
 from hyperslab.store.failures import is_empty_suffix, transient, translate, translate_put, unusable
 from hyperslab.store.targets import Targets
@@ -47,6 +49,9 @@ _NO_UTF8 = re.compile(r"[\ud800-\udfff]")
 SILENT_S = 30.0
 REQUEST_S = 600.0
 LIST_S = 60.0
+
+# Of long answers, what has arrived is told about in parts of so many bytes.
+_PART_BYTES = 32 << 10
 
 
 class RemoteStore:
@@ -104,6 +109,7 @@ class RemoteStore:
         if_match: str | None = None,
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
+        heard: Heard | None = None,
     ) -> Reply:
         if isinstance(span, int) and not self.has_suffix:
             return await self._asuffix(key, span, if_match, timeout_s)
@@ -113,10 +119,28 @@ class RemoteStore:
                 obstore, client = await self._aconnect()
                 answer = await obstore.get_async(client, key, options=options)
                 meta = self._check(key, span, answer, limit_bytes)
-                data = await answer.bytes_async()
+                if heard is None or not isinstance(span, tuple) or span[1] - span[0] < 2 * _PART_BYTES:
+                    data = await answer.bytes_async()
+                else:
+                    data = await self._in_parts(answer, key, span, meta, heard)
         except Exception as error:  # noqa: BLE001
             return self._empty_or_raise(error, key, span)
         return self._reply(key, span, if_match, meta, data)
+
+    async def _in_parts(
+        self, answer: Any, key: str, span: tuple[int, int], meta: Mapping[str, Any], heard: Heard
+    ) -> memoryview:
+        """Return the bytes of an answer; tell of those that are there while others arrive."""
+        data, there = memoryview(bytearray(span[1] - span[0])), 0
+        reply = Reply(data.toreadonly(), self._backend.tag(meta), meta["size"])
+        async for part in answer.stream(min_chunk_size=_PART_BYTES):
+            low, there = there, there + len(part)
+            if there > len(data):
+                raise unlike(f"{self._name}/{key}", span, meta["size"], "more", len(data))
+            data[low:there] = part
+            if there < len(data):
+                heard(reply, there)
+        return reply.data[:there]
 
     def head(self, key: str, *, timeout_s: float | None = None) -> tuple[int, str | None]:
         self._check_key(key)

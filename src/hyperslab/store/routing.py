@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, cast
 
 from hyperslab.errors import AccessError, InvalidInputError, MetadataError
-from hyperslab.store.base import Reply, Span, Store, check_key
+from hyperslab.store.base import Heard, Reply, Span, Store, check_key
 from hyperslab.store.local import LocalStore
 from hyperslab.store.targets import Spot, Targets, parse_spot, take_targets
 from hyperslab.store.url import locate
@@ -84,10 +84,13 @@ class RoutedStore:
         if_match: str | None = None,
         timeout_s: float | None = None,
         limit_bytes: int | None = None,
+        heard: Heard | None = None,
     ) -> Reply:
         """Get the object from the store that has it."""
         store, inside = self._places[key]
-        return await store.aget(inside, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes)
+        return await store.aget(
+            inside, span, if_match=if_match, timeout_s=timeout_s, limit_bytes=limit_bytes, heard=heard
+        )
 
 
 def virtual_store(storage_options: Mapping[str, Any] | None) -> Store:

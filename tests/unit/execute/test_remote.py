@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hyperslab.errors import DeadlineError
+from hyperslab.errors import DeadlineError, StoreError
 from hyperslab.execute import remote
 from hyperslab.execute.clock import Clock
 from hyperslab.execute.ledger import Ledger, Meter
@@ -89,21 +89,28 @@ class Line:
             self.now, self.now_bytes = self.now - 1, self.now_bytes - nbytes
 
 
+def limits_of(pool: ThreadPoolExecutor, *, flight_bytes: int = 1 << 20, retries: int = 0) -> Limits:
+    return Limits(
+        concurrency=64, flight_bytes=flight_bytes, flight_requests=16, memory=Gate(1 << 30), retries=retries,
+        timeout_s=30.0, pool=pool,
+    )  # fmt: skip
+
+
+def new_meter() -> Meter:
+    return Meter(Ledger(), CostModel(Profile.named("s3"), Prices.named("free")))
+
+
 def asked_at_once(line: Line, *, count: int, nbytes: int, flight_bytes: int) -> tuple[int, int]:
     """Ask for so many parts; return the most requests, and bytes, that were under way. All are let out again."""
     done: list[int] = []
 
     async def ask() -> None:
         with ThreadPoolExecutor(1) as pool:
-            limits = Limits(
-                concurrency=64, flight_bytes=flight_bytes, flight_requests=16, memory=Gate(1 << 30), retries=9,
-                timeout_s=30.0, pool=pool,
-            )  # fmt: skip
+            limits = limits_of(pool, flight_bytes=flight_bytes, retries=9)
             jobs = [Job(n, "a", (n * nbytes, (n + 1) * nbytes), nbytes) for n in range(count)]
-            model = CostModel(Profile.named("s3"), Prices.named("free"))
             await run_jobs(
                 line, jobs, done=lambda job, reply: done.append(job.number), missing=lambda job: None,
-                skip=lambda job: False, meter=Meter(Ledger(), model), limits=limits, clock=Clock(None),
+                skip=lambda job: False, meter=new_meter(), limits=limits, clock=Clock(None),
             )  # fmt: skip
             assert limits.line.used_bytes == 0
 
@@ -123,3 +130,62 @@ def test_some_requests_are_under_way_however_large_they_are():
 
 def test_a_request_that_failed_leaves_its_room():
     assert asked_at_once(Line(failing=50), count=60, nbytes=1000, flight_bytes=20_000) == (20, 20_000)
+
+
+def steps_made(line: Line, nbytes: int = 10) -> tuple[int, int]:
+    """Return how many steps were made by the time of the first answer, or of an error, and long after that."""
+    made = [0, 0]
+
+    def prepare(jobs):
+        assert [job.number for job in jobs] == [0, 1]
+        while True:
+            made[1] += 1
+            yield
+
+    def done(job: Job, reply: Reply) -> None:
+        made[0] = made[0] or made[1]
+
+    async def ask() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            try:
+                await run_jobs(
+                    line, [Job(n, "a", (0, nbytes), nbytes) for n in range(2)], done=done, missing=lambda job: None,
+                    skip=lambda job: False, meter=new_meter(), limits=limits_of(pool),
+                    clock=Clock(None), prepare=prepare,
+                )  # fmt: skip
+            except StoreError:
+                made[0] = made[1]
+            for _ in range(10):
+                await asyncio.sleep(0)
+
+    asyncio.run(ask())
+    return made[0], made[1]
+
+
+def test_steps_are_made_while_the_first_answer_is_on_its_way():
+    before, after = steps_made(Line())
+    assert before == after > 1
+
+
+def test_no_step_is_made_once_a_read_has_failed():
+    before, after = steps_made(Line(failing=1))
+    assert before == after > 1
+
+
+def test_what_cannot_be_prepared_is_no_error():
+    def prepare(jobs):
+        raise ValueError("no")
+        yield
+
+    done: list[int] = []
+
+    async def ask() -> None:
+        with ThreadPoolExecutor(1) as pool:
+            await run_jobs(
+                Line(), [Job(0, "a", (0, 10), 10)], done=lambda job, reply: done.append(job.number),
+                missing=lambda job: None, skip=lambda job: False, meter=new_meter(), limits=limits_of(pool),
+                clock=Clock(None), prepare=prepare,
+            )  # fmt: skip
+
+    asyncio.run(ask())
+    assert done == [0]
