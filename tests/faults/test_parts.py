@@ -122,6 +122,14 @@ def test_what_breaks_off_for_good_is_not_kept(fake_s3, heard):
         assert session.metrics.cache_hits == 14
 
 
+def test_nothing_is_put_in_place_early_where_versions_cannot_be_told_apart(fake_s3, heard):
+    key = stored(fake_s3)
+    fake_s3.rules.append(Rule("headers", key, headers={"ETag": None}))
+    with fast(index_bytes=1 << 20) as session:
+        assert np.array_equal(array_at(fake_s3, "a", session).read(KEY, method="fetch"), DATA[KEY])
+    assert not any(placed for _, placed in heard)
+
+
 def test_an_object_that_changed_is_a_conflict(fake_s3, heard):
     key = stored(fake_s3)
     with fast(index_bytes=1 << 20) as session:

@@ -235,9 +235,9 @@ class Run:
         """Put the chunks into the result that lie in the first bytes of an answer, of which the rest is to come.
 
         Those that could not be are left for when all has arrived. So are all, where it was not found out before where
-        they go.
+        they go; and where versions cannot be told apart, as what is asked for again may then be of another one.
         """
-        chunks = self._ahead.get((job.number, job.span), [])
+        chunks = [] if reply.etag is None else self._ahead.get((job.number, job.span), [])
         there = list(takewhile(lambda chunk: chunk[1] <= nbytes, chunks))
         if there:
             self.check_version(job.key, reply.etag, reply.object_nbytes, gone=job.number in self.gone)
